@@ -1,0 +1,1 @@
+"""Reinforcement learning for software in the field."""

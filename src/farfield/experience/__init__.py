@@ -1,0 +1,1 @@
+"""Environments and live apps in, fragments out."""

@@ -1,0 +1,1 @@
+"""Desired replicas in, processes out."""

@@ -1,0 +1,1 @@
+"""Fragments in, weights out; the only folder that knows JAX."""

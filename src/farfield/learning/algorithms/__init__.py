@@ -1,0 +1,1 @@
+"""Update rules: one file each, with a frozen `Config` and a `make`."""

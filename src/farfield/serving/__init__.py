@@ -1,0 +1,1 @@
+"""Versions in, actions out, without any machine-learning framework."""

@@ -1,0 +1,1 @@
+"""What people and dashboards look at."""

@@ -1,0 +1,1 @@
+"""Partitioned logs: one file per technology."""

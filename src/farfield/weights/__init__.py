@@ -1,0 +1,1 @@
+"""Weights in, numbered versions and checkpoints out, and back."""

@@ -180,9 +180,9 @@ class Record(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Which partitions a reader takes: those with partition % of == index."""
+    """Which partitions a reader takes: those with partition % of == part."""
 
-    index: int
+    part: int
     of: int
 
 

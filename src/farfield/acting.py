@@ -1,0 +1,122 @@
+"""The process of one actor: versions in, fragments out, until its learner stops it. Run: python -m farfield.acting."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from farfield import wiring
+from farfield.codec import decode_announcement, encode_fragment, encode_heartbeat
+from farfield.config import RunConfig
+from farfield.errors import FarfieldError, SpecError
+from farfield.experience.actor import Actor
+from farfield.launch.processes import bind_to_parent
+from farfield.protocols import Transport
+from farfield.transports import grpc
+from farfield.types import Announcement, Cursor, Heartbeat, Spec, Version, Weights
+
+BEAT = 0.5  # seconds between signs of life
+WAIT = 0.2  # seconds to wait for news at a time
+
+
+class Follower:
+    """Reads announcements and keeps what acting needs of the newest version."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._cursor: Cursor = {}
+        self._weights: Weights = {}
+        self.version: Version | None = None
+        self.settled: dict[str, int] = {}
+
+    def follow(self, timeout: float) -> bool:
+        """Take what was announced since the last look; true when there is a newer version to act with."""
+        topic = wiring.UPDATES
+        records, self._cursor = self._transport.read(topic, after=self._cursor, limit=256, timeout=timeout)
+        newer = False
+        for record in records:
+            announced = decode_announcement(record.payload)
+            self.settled = announced.settled
+            newer = self._take(announced) or newer
+        return newer
+
+    def weights(self) -> Weights:
+        """Give the tensors of the newest version."""
+        return dict(self._weights)
+
+    def _take(self, announced: Announcement) -> bool:
+        """Lay the tensors over those that are there; without a full announcement before it a partial one is no use."""
+        if not announced.full and self.version is None:
+            return False
+        same = self.version is not None and self.version.number == announced.version.number
+        self._weights |= announced.weights
+        self.version = announced.version
+        return not same
+
+
+def act(config: RunConfig, transport: Transport, label: str) -> None:
+    """Unroll fragments with the newest weights, never more than `window` ahead of what is settled."""
+    stream = wiring.random_stream()
+    seed = config.seed ^ int(stream[:15], 16)  # a restarted actor meets other episodes than its forerunner
+    lanes = wiring.lanes_of(config, config.lanes.count, seed=seed, replayable=False)
+    follower = Follower(transport)
+    while not follower.follow(WAIT):
+        pass
+    version = follower.version
+    assert version is not None
+    compare(lanes.spec, version.spec)
+    actor = wiring.actor_of(config, lanes, version.network, stream=stream, label=label)
+    actor.load(version, follower.weights())
+    waiting = threading.Event()
+    beat = threading.Thread(target=_beat, args=(actor, transport, waiting), daemon=True, name="heartbeat")
+    beat.start()
+    while True:
+        fragment = actor.unroll()
+        transport.append(wiring.EXPERIENCES, encode_fragment(fragment), key=stream)
+        newer = follower.follow(0.0)
+        waiting.set()
+        while actor.seq - follower.settled.get(stream, 0) >= config.window:
+            newer = follower.follow(WAIT) or newer
+        waiting.clear()
+        if newer and follower.version:
+            actor.load(follower.version, follower.weights())
+
+
+def compare(ours: Spec, learners: Spec) -> None:
+    """Refuse to act for a learner whose spaces differ, naming the first field that does."""
+    for kind in ("observations", "actions"):
+        here = {field.name: field for field in getattr(ours, kind)}
+        there = {field.name: field for field in getattr(learners, kind)}
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                raise SpecError(
+                    f"{kind} {name!r}: the learner expects {there.get(name)}, this actor has {here.get(name)}; "
+                    "use the same environment and the same options on both sides"
+                )
+
+
+def _beat(actor: Actor, transport: Transport, waiting: threading.Event) -> None:
+    """Send a sign of life twice a second; it stops when the interpreter is stuck, which is the point."""
+    pause = threading.Event()
+    while not pause.wait(BEAT):
+        beat = Heartbeat(
+            actor=actor.label, pid=os.getpid(), stream=actor.stream, steps=actor.stepped, fragments=actor.seq,
+            version=actor.version, waiting=waiting.is_set(), backend=actor.lanes.backend,
+        )  # fmt: skip
+        transport.append(wiring.BEATS, encode_heartbeat(beat), key=actor.stream)
+
+
+def main() -> None:
+    """Act for the run in a folder: python -m farfield.acting FOLDER ADDRESS LABEL PARENT."""
+    folder, address, label, parent = sys.argv[1:]
+    bind_to_parent(int(parent))
+    try:
+        config = wiring.read_config(Path(folder))
+        act(config, grpc.make(grpc.Config(address=address)), label)
+    except FarfieldError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""`farfield train`: options in, a live view while it learns, one JSON line or a table out."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def train(
+    env: Annotated[str, typer.Argument(help="A Gymnasium id such as CartPole-v1, or package:Env-v0.")] = "",
+    algorithm: Annotated[str, typer.Option(help="ppo, dqn, reinforce, or a module of yours.")] = "",
+    config: Annotated[Path | None, typer.Option(help="A TOML file that describes the run.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, such as algorithm.clip=0.1; again for more.")
+    ] = None,
+    actors: Annotated[int | None, typer.Option(help="Processes that step; 0: this one, exactly repeatable.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Environment steps to learn from.")] = None,
+    until: Annotated[float | None, typer.Option(help="Stop when the last 100 episodes return this on average.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the run; made from the environment's otherwise.")] = "",
+    resume: Annotated[str, typer.Option(help="Go on with this run, exactly where its last checkpoint is.")] = "",
+    home: Annotated[str, typer.Option(help="Folder of all runs.", envvar="FARFIELD_HOME")] = "",
+    json: Annotated[bool, typer.Option("--json", help="JSON lines; the last one sums the run up.")] = False,
+) -> None:
+    """Train a policy, with no service to start. Ctrl-C stops with a checkpoint; --resume goes on.
+
+    Example: farfield train LunarLander-v3 --until 200 --set algorithm.learning_rate=5e-4
+    """
+    began = process_start()
+    from farfield import config as configs
+
+    chosen = {"actors": actors, "steps": steps, "until": until, "seed": seed}
+    options: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
+    if algorithm:
+        options["algorithm"] = {"kind": algorithm}
+    if resume:
+        run_config = resumed(resume, home, [*map(configs.parse_setting, set_ or []), options])
+    else:
+        from farfield.api import fresh_name
+
+        written = configs.read_toml(config) if config else {}
+        run = name or written.get("run", "") or fresh_name(env or written.get("env", ""), home)
+        run_config = configs.resolve(env, run=run, file=config, settings=set_ or [], options=options)
+    follow(run_config, home, resume=bool(resume), json=json, began=began)
+
+
+def resumed(run: str, home: str, layers: list[dict[str, Any]]) -> Any:
+    """Read a run's config, with what this attempt changes."""
+    from farfield import config as configs
+    from farfield import wiring
+
+    plain = configs.read_toml(wiring.run_folder(home, run) / "config.toml")
+    for layer in layers:
+        plain = configs.merge(plain, layer)
+    return configs.decode(plain)
+
+
+def follow(config: Any, home: str, *, resume: bool, json: bool, began: float) -> None:
+    """Train, and show it."""
+    from farfield import training
+
+    if json:
+        import msgspec
+
+        def say(text: str) -> None:
+            sys.stderr.write(f"{text}\n")
+
+        def watch(row: dict[str, Any]) -> None:
+            sys.stdout.buffer.write(msgspec.json.encode(row) + b"\n")
+
+        summary = training.train(config, home=home, resume=resume, watch=watch, say=say, began=began)
+        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    from rich.console import Console
+
+    from farfield.cli.view import View
+
+    kind = config.algorithm.get("kind", "ppo")
+    view = View(
+        Console(), total_steps=config.steps, until=config.until, run=config.run, env=config.env, algorithm=kind
+    )
+    summary: dict[str, Any] | None = None
+    try:
+        summary = training.train(config, home=home, resume=resume, watch=view.update, say=view.message, began=began)
+    finally:
+        view.close(summary)
+
+
+def process_start() -> float:
+    """Say when this process began, so that imports count as well."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return time.time()  # not Linux: from here on
+    import os
+
+    return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")

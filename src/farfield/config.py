@@ -1,0 +1,183 @@
+"""A TOML file, options and environment variables in, one frozen RunConfig out; and back into TOML."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import import_module, resources
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from farfield.errors import ConfigError, MissingError, nearest
+from farfield.experience import lanes
+from farfield.learning import networks
+from farfield.weights import checkpoints, registry
+
+Section = dict[str, Any]
+PREFIX = "FARFIELD__"  # FARFIELD__ALGORITHM__CLIP=0.1 sets algorithm.clip
+
+
+class MetricsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where numbers go besides metrics.jsonl."""
+
+    writers: tuple[str, ...] = ("tensorboard",)
+    options: dict[str, Section] = {}
+
+
+class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run. Sections with a `kind` are decoded by the file which that names."""
+
+    run: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="its name")]
+    env: Annotated[str, Meta(description="a Gymnasium id, or package:Env-v0")]
+    actors: Annotated[int, Meta(ge=0, le=64, description="processes that step; 0: this one, exactly repeatable")] = 1
+    steps: Annotated[int, Meta(ge=1, description="environment steps to learn from")] = 1_000_000
+    until: Annotated[float | None, Meta(description="stop when the last 100 episodes return this on average")] = None
+    patience: Annotated[int, Meta(ge=0, description="stop after so many steps without a better return; 0: never")] = 0
+    seed: Annotated[int, Meta(ge=0, description="of everything that is drawn")] = 1
+    window: Annotated[int, Meta(ge=1, description="fragments that an actor may be ahead of its learner")] = 2
+    stuck: Annotated[float, Meta(gt=0, description="seconds without a step until an actor is replaced")] = 60.0
+    devices: Annotated[int, Meta(ge=1, description="devices that share each minibatch")] = 1
+    algorithm: Section = {"kind": "ppo"}
+    network: networks.Config = networks.Config()
+    lanes: lanes.Config = lanes.Config()
+    feed: Section = {}
+    transport: Section = {"kind": "memory"}
+    registry: registry.Config = registry.Config()
+    store: Section = {}
+    checkpoint: checkpoints.Config = checkpoints.Config()
+    metrics: MetricsConfig = MetricsConfig()
+
+
+def resolve(env: str, *, run: str, file: Path | None, settings: Iterable[str], options: Section) -> RunConfig:
+    """Merge, later over earlier: what suits the environment, the file, environment variables, settings, options."""
+    written = read_toml(file) if file else {}
+    name = env or written.get("env", "")
+    if not name:
+        raise ConfigError("no environment: name one (farfield train CartPole-v1) or write env = … into the file")
+    layers = [written, from_environment(os.environ), *map(parse_setting, settings), options | {"env": name}]
+    asked: Section = {}
+    for layer in layers:
+        asked = merge(asked, layer)
+    kind = asked.get("algorithm", {}).get("kind")
+    merged = merge(preset(name, kind), asked)
+    return decode(merged if not run else merged | {"run": run})
+
+
+def preset(env: str, kind: str | None) -> Section:
+    """Give settings that were seen to solve `env`, if they are for this kind of algorithm."""
+    table = tomllib.loads(resources.files("farfield").joinpath("presets.toml").read_text())
+    for section in (table.get(env, {}), table.get(f"{env}@{kind}", {})):
+        if section and kind in (None, section["algorithm"]["kind"]):
+            return section
+    return {"algorithm": {"kind": kind or "ppo"}}
+
+
+def decode(section: Section) -> RunConfig:
+    """Turn plain data into a RunConfig; unknown keys are refused with the nearest names."""
+    _check_keys(section, RunConfig, "")
+    try:
+        return msgspec.convert(section, RunConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"config: {error}; see `farfield show RUN` for a whole one") from error
+
+
+def section_of(section: Section, module: ModuleType, where: str) -> Any:
+    """Decode the options of a `kind` by its module's Config."""
+    options = {name: value for name, value in section.items() if name != "kind"}
+    _check_keys(options, module.Config, f"{where}.")
+    try:
+        return msgspec.convert(options, module.Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"[{where}] {error}") from error
+
+
+def plugin(group: str, kind: str) -> ModuleType:
+    """Open what `kind` names: a module of ours in `group`, or any dotted path."""
+    package = import_module(f"farfield.{group}")
+    path = kind if "." in kind else f"{package.__name__}.{kind}"
+    try:
+        return import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and not path.startswith(error.name):
+            cure = "pip install 'farfield[all]'"
+            raise MissingError(f"{group} {kind!r} needs the package {error.name}: {cure}") from error
+        raise ConfigError(f"unknown kind {kind!r} in {group}: {nearest(kind, kinds(group))}") from error
+
+
+def kinds(group: str) -> list[str]:
+    """List what we ship in a folder of plugins."""
+    folder = resources.files(import_module(f"farfield.{group}"))
+    return sorted(f.name.removesuffix(".py") for f in folder.iterdir() if f.name.endswith(".py") and f.name[0] != "_")
+
+
+def read_toml(path: Path) -> Section:
+    """Read a run's file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give --config an existing TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def from_environment(variables: Mapping[str, str]) -> Section:
+    """Read settings such as FARFIELD__ALGORITHM__CLIP=0.1."""
+    found: Section = {}
+    for name, value in variables.items():
+        if name.startswith(PREFIX):
+            path = name.removeprefix(PREFIX).lower().replace("__", ".")
+            found = merge(found, parse_setting(f"{path}={value}"))
+    return found
+
+
+def parse_setting(text: str) -> Section:
+    """Read `section.key=value`; the value is TOML, or a string without quotes."""
+    path, equals, value = text.partition("=")
+    if not equals or not path:
+        raise ConfigError(f"--set {text!r}: expected section.key=value, such as algorithm.clip=0.1")
+    try:
+        leaf = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        leaf = value
+    for name in reversed(path.strip().split(".")):
+        leaf = {name: leaf}
+    return leaf
+
+
+def merge(below: Section, above: Section) -> Section:
+    """Lay one section over another, deeply."""
+    both = dict(below)
+    for name, value in above.items():
+        under = both.get(name)
+        both[name] = merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return both
+
+
+def to_toml(section: Section) -> str:
+    """Write plain data as TOML: values first, then tables."""
+    lines: list[str] = []
+    _write(section, "", lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _write(section: Section, path: str, lines: list[str]) -> None:
+    tables = {name: value for name, value in section.items() if isinstance(value, dict)}
+    values = {name: value for name, value in section.items() if name not in tables and value is not None}
+    if path and (values or not tables):
+        lines += ["", f"[{path}]"]
+    lines += [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in values.items()]
+    for name, table in tables.items():
+        _write(table, f"{path}.{name}" if path else name, lines)
+
+
+def _check_keys(section: Section, kind: Any, path: str) -> None:
+    """Refuse unknown keys by name, deeply, before decoding does it less helpfully."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for name, value in section.items():
+        if name not in fields:
+            raise ConfigError(f"unknown key {path}{name}: {nearest(name, fields)}")
+        if isinstance(value, dict) and isinstance(fields[name], type) and issubclass(fields[name], Struct):
+            _check_keys(value, fields[name], f"{path}{name}.")

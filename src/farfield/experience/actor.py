@@ -1,0 +1,154 @@
+"""Lanes and a policy in, fragments out: the loop that every actor turns."""
+
+import numpy as np
+
+from farfield.experience.lanes import Lanes
+from farfield.experience.noise import draw
+from farfield.protocols import Policy
+from farfield.types import Array, Columns, Field, Fragment, Memory, Tick, Version, Weights, noise_blocks
+
+
+class Actor:
+    """Steps its lanes with the newest weights it was given; one `unroll` is one fragment of one stream."""
+
+    def __init__(
+        self, lanes: Lanes, policy: Policy, *, run: str, stream: str, seed: int, steps: int, label: str, spec: str
+    ) -> None:
+        self.lanes, self.policy = lanes, policy
+        self.run, self.stream, self.seed, self.steps, self.label, self.spec = run, stream, seed, steps, label, spec
+        self.seq, self.decision, self.stepped = 0, 0, 0
+        self.version = -1  # that it acts with
+        self._version: Version | None = None
+        self._obs: Columns = {}
+        self._memory: Memory = {}
+        self._first = np.ones(lanes.count, bool)  # [N] the next row begins an episode
+        self._total = np.zeros(lanes.count, np.float32)
+        self._length = np.zeros(lanes.count, np.int32)
+
+    def load(self, version: Version, weights: Weights) -> None:
+        """Act with this version from the next fragment on."""
+        self.policy.load(version, weights)
+        self._version, self.version = version, version.number
+
+    def unroll(self) -> Fragment:
+        """Step all lanes `steps` times."""
+        version = self._version
+        assert version is not None, "an actor acts after its first version was loaded"
+        if not self._obs:
+            self._obs, self._memory = self.lanes.reset(), self.policy.memory(self.lanes.count)
+        T, N = self.steps, self.lanes.count
+        blocks = noise_blocks(self.lanes.spec, version.network)
+        noise = draw(blocks, seed=self.seed, stream=self.stream, first=self.decision, steps=T, lanes=N)
+        rows = Rows(self.lanes.spec.observations, T, N)
+        rows.remember(self._memory)
+        for t in range(T):
+            self._step(rows, t, noise[t])
+        columns = rows.finish(self._obs)
+        actions = {field.name: columns[field.name] for field in self.lanes.spec.actions}
+        columns["log_prob"] = self.policy.log_prob(rows.logits, actions)
+        fragment = Fragment(
+            run=self.run, stream=self.stream, seq=self.seq, version=version.number, attempt=version.attempt,
+            spec=self.spec, columns=columns, decision=self.decision, actor=self.label,
+        )  # fmt: skip
+        self.seq, self.decision = self.seq + 1, self.decision + T * N
+        return fragment
+
+    def _step(self, rows: "Rows", t: int, noise: Array) -> None:
+        first = self._first
+        if self._memory and first.any():
+            for state in self._memory.values():
+                state[first] = 0
+        choice = self.policy.act(self._obs, noise=noise, memory=self._memory)
+        tick = self.lanes.step(choice.action)
+        rows.write(t, self._obs, choice.action, choice.logits, tick, first)
+        self._count(rows, tick)
+        self._obs, self._memory = tick.obs, choice.memory
+        self.stepped += self.lanes.count
+
+    def _count(self, rows: "Rows", tick: Tick) -> None:
+        """Follow each lane's episode; a lane that was only reset has nothing to count and begins anew."""
+        self._total += tick.reward
+        self._length += tick.valid
+        self._first = ~tick.valid
+        ended = tick.terminated | tick.truncated
+        if ended.any():
+            rows.episodes += [(self._total[lane], self._length[lane]) for lane in np.nonzero(ended)[0]]
+            self._total[ended] = 0
+            self._length[ended] = 0
+        if tick.final is not None:
+            self._first[tick.final[0]] = True
+
+    def state(self) -> Columns:
+        """Give everything that an exact resume needs: where each lane is, its memory, the counters."""
+        counters = {"seq": self.seq, "decision": self.decision, "stepped": self.stepped}
+        state: Columns = {name: np.asarray(value) for name, value in counters.items()}
+        state |= {"first": self._first, "total": self._total, "length": self._length}
+        state |= {f"memory/{node}": value for node, value in self._memory.items()}
+        return state | {f"lanes/{name}": value for name, value in self.lanes.state().items()}
+
+    def restore(self, state: Columns) -> None:
+        """Continue from `state` of an equal actor: lanes are reset and repeat their actions."""
+        self.seq, self.decision, self.stepped = (int(state[name]) for name in ("seq", "decision", "stepped"))
+        self._first, self._total, self._length = (state[name].copy() for name in ("first", "total", "length"))
+        memory = [name for name in state if name.startswith("memory/")]
+        self._memory = {name.removeprefix("memory/"): state[name].copy() for name in memory}
+        inner = {name.removeprefix("lanes/"): value for name, value in state.items() if name.startswith("lanes/")}
+        self._obs = self.lanes.restore(inner)
+
+
+class Rows:
+    """The columns of one fragment while it is being written, row by row."""
+
+    def __init__(self, observations: tuple[Field, ...], steps: int, lanes: int) -> None:
+        T, N = steps, lanes
+        self.episodes: list[tuple[float, int]] = []
+        self.logits: Columns = {}
+        self._seen: Columns = {f.name: np.empty((T + 1, N, *f.shape), f.dtype) for f in observations}
+        self._acted: Columns = {}
+        self._memory: Columns = {}
+        self._reward = np.empty((T, N), np.float32)
+        self._terminated, self._truncated, self._valid, self._first = (np.empty((T, N), bool) for _ in range(4))
+        self._finals: list[tuple[int, Array, Columns]] = []
+
+    def remember(self, memory: Memory) -> None:
+        """Keep the memory before row 0."""
+        self._memory = {f"memory/{node}": state.copy() for node, state in memory.items()}
+
+    def write(self, t: int, obs: Columns, action: Columns, logits: Columns, tick: Tick, first: Array) -> None:
+        """Write row t of all lanes."""
+        if not self._acted:
+            self._acted = _like(action, len(self._reward))
+            self.logits = _like(logits, len(self._reward))
+        for name, value in obs.items():
+            self._seen[name][t] = value
+        for name, value in action.items():
+            self._acted[name][t] = value
+        for name, value in logits.items():
+            self.logits[name][t] = value
+        self._reward[t] = tick.reward
+        self._terminated[t] = tick.terminated
+        self._truncated[t] = tick.truncated
+        self._valid[t] = tick.valid
+        self._first[t] = first
+        if tick.final is not None and len(tick.final[0]):
+            self._finals.append((t, *tick.final))
+
+    def finish(self, obs: Columns) -> Columns:
+        """Add the last observation and give all columns but the log-probabilities."""
+        for name, value in obs.items():
+            self._seen[name][-1] = value
+        columns = self._seen | self._acted | self._memory
+        columns |= {"reward": self._reward, "terminated": self._terminated, "truncated": self._truncated}
+        columns |= {"valid": self._valid, "first": self._first}
+        columns["episode/return"] = np.asarray([total for total, _ in self.episodes], np.float32)
+        columns["episode/length"] = np.asarray([length for _, length in self.episodes], np.int32)
+        if self._finals:
+            index = [(t, lane) for t, lanes, _ in self._finals for lane in lanes]
+            columns["final/index"] = np.asarray(index, np.int32)
+            for name in obs:
+                columns[f"final/{name}"] = np.concatenate([final[name] for *_, final in self._finals])
+        return columns
+
+
+def _like(values: Columns, steps: int) -> Columns:
+    return {name: np.empty((steps, *value.shape), value.dtype) for name, value in values.items()}

@@ -1,0 +1,236 @@
+"""Fragments in, batches of one static shape out: what has come, what is too old, and what made which update."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from farfield.codec import decode_fragment, encode_fragment
+from farfield.errors import SpecError
+from farfield.types import Array, Columns, Field, Fragment, Name, Spec
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a learner reads; options of the replay feed are in replay.py."""
+
+    kind: str = ""  # empty: what the algorithm asks for
+    fragments: int = 1  # fragments of `lanes.count` lanes in one batch
+    max_lag: int = 8  # versions; older fragments are counted as dropped
+
+
+class Batch(NamedTuple):
+    """What one update uses, and what it is accounted for."""
+
+    columns: Columns
+    names: tuple[Name, ...]  # fragments that entered use with it; each is named once, ever
+    steps: int  # environment steps in these
+    lag: float  # mean of versions between acting and learning
+    lag_max: int
+
+
+class Marks:
+    """Which fragments of each stream were seen: all below a watermark, and a set above it."""
+
+    def __init__(self, below: dict[str, int] | None = None, above: dict[str, list[int]] | None = None) -> None:
+        self.below = dict(below or {})
+        self.above = {stream: set(seqs) for stream, seqs in (above or {}).items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Give it as JSON, for a checkpoint."""
+        return {"below": dict(self.below), "above": {stream: sorted(seqs) for stream, seqs in self.above.items()}}
+
+    def add(self, stream: str, seq: int) -> bool:
+        """Remember a fragment; false when it was known already."""
+        mark, above = self.below.get(stream, 0), self.above.setdefault(stream, set())
+        if seq < mark or seq in above:
+            return False
+        above.add(seq)
+        while mark in above:
+            above.remove(mark)
+            mark += 1
+        self.below[stream] = mark
+        return True
+
+
+class FreshFeed:
+    """Uses every fragment once, in the order in which it came; what lags too far is dropped and counted."""
+
+    def __init__(self, spec: Spec, *, steps: int, lanes: int, max_lag: int) -> None:
+        self.steps, self.lanes, self.max_lag = steps, lanes, max_lag
+        self.dropped = 0
+        self.settled: list[Name] = []  # counted as not used since the last batch
+        self._fields = spec.observations
+        self._waiting: deque[Fragment] = deque()
+
+    def put(self, fragment: Fragment) -> None:
+        """Queue a fragment that is not a duplicate."""
+        if Slots(self.steps, self.lanes).place(needs(fragment, self.steps)) is None:
+            raise SpecError(
+                f"fragment {fragment.name}: {fragment.columns['reward'].shape} steps × lanes do not fit into a batch "
+                f"of {self.steps} × {self.lanes}; send shorter fragments or raise feed.fragments"
+            )
+        self._waiting.append(fragment)
+
+    def take(self, newest: int) -> Batch | None:
+        """Give a full batch for the weights of version `newest`, or nothing yet."""
+        self._drop_old(newest)
+        packed = whole(self._waiting, self.steps, self.lanes) or self._pack()
+        if packed is None:
+            return None
+        columns, count = packed
+        used = [self._waiting.popleft() for _ in range(count)]
+        lags = [max(0, newest - fragment.version) for fragment in used]
+        return Batch(
+            columns=columns,
+            names=tuple(fragment.name for fragment in used),
+            steps=sum(int(fragment.columns["valid"].sum()) for fragment in used),
+            lag=sum(lags) / len(lags),
+            lag_max=max(lags),
+        )
+
+    def state(self) -> Columns:
+        """Give what waits, as bytes, so that a checkpoint can hold it."""
+        state: Columns = {"dropped": np.asarray(self.dropped)}
+        for i, fragment in enumerate(self._waiting):
+            state[f"waiting/{i:06d}"] = np.frombuffer(encode_fragment(fragment), np.uint8)
+        return state
+
+    def restore(self, state: Columns) -> None:
+        """Continue with what waited."""
+        self.dropped = int(state["dropped"])
+        waiting = sorted(name for name in state if name.startswith("waiting/"))
+        self._waiting = deque(decode_fragment(state[name].tobytes()) for name in waiting)
+
+    def learned(self, priorities: Array | None) -> None:
+        """Nothing to remember: no fragment is used again."""
+
+    def sync(self) -> None:
+        """Nothing to make durable: what waits is in the state."""
+
+    def _drop_old(self, newest: int) -> None:
+        if all(newest - fragment.version <= self.max_lag for fragment in self._waiting):
+            return
+        old = [fragment for fragment in self._waiting if newest - fragment.version > self.max_lag]
+        self.dropped += len(old)
+        self.settled += [fragment.name for fragment in old]
+        self._waiting = deque(fragment for fragment in self._waiting if newest - fragment.version <= self.max_lag)
+
+    def _pack(self) -> tuple[Columns, int] | None:
+        """Place whole fragments, piece after piece, until the next one does not fit."""
+        slots = Slots(self.steps, self.lanes)
+        plan: list[tuple[Columns, int, int]] = []
+        for count, fragment in enumerate(self._waiting):
+            places = slots.place(needs(fragment, self.steps))
+            if places is None:
+                return (fill(plan, self.steps, self.lanes, self._fields), count) if count else None
+            cut = pieces(fragment, self._fields, self.steps)
+            plan += [(piece, slot, row) for piece, (slot, row) in zip(cut, places, strict=True)]
+        if not slots.full:
+            return None
+        return fill(plan, self.steps, self.lanes, self._fields), len(self._waiting)
+
+
+class Slots:
+    """Where pieces go in a batch of `lanes` columns and `steps` rows; the row of a last observation is taken too."""
+
+    def __init__(self, steps: int, lanes: int) -> None:
+        self.steps, self._free = steps, [0] * lanes
+
+    def place(self, needed: list[tuple[int, bool]]) -> list[tuple[int, int]] | None:
+        """Find (slot, row) for every piece of a fragment, or nothing at all; what brings memory begins a slot."""
+        free, places = list(self._free), list[tuple[int, int]]()
+        for length, begins in needed:
+            limit = 0 if begins else self.steps - length
+            slot = next((i for i, row in enumerate(free) if row <= limit), None)
+            if slot is None:
+                return None
+            places.append((slot, free[slot]))
+            free[slot] += length + 1
+        self._free = free
+        return places
+
+    @property
+    def full(self) -> bool:
+        """Whether no slot has room for another piece of any length."""
+        return all(row >= self.steps for row in self._free)
+
+
+def needs(fragment: Fragment, steps: int) -> list[tuple[int, bool]]:
+    """Say how long each piece is, and whether it must begin a slot because memory comes with it."""
+    remembers = any(name.startswith("memory/") for name in fragment.columns)
+    return [(length, remembers and start == 0) for length, _, start, _ in bounds(fragment, steps)]
+
+
+def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, int] | None:
+    """Join fragments that fill a batch exactly, as those of our own actors do; without a copy when one is enough."""
+    chosen: list[Columns] = []
+    filled = 0
+    for fragment in waiting:
+        T, N = fragment.columns["reward"].shape
+        if steps != T or "final/index" in fragment.columns:
+            return None
+        chosen.append(fragment.columns)
+        filled += N
+        if filled >= lanes:
+            break
+    if filled != lanes:
+        return None
+    names = [name for name in chosen[0] if not name.startswith(("episode/", "final/", "version"))]
+    if len(chosen) == 1:
+        return {name: chosen[0][name] for name in names}, 1
+    joined = {
+        name: np.concatenate([columns[name] for columns in chosen], axis=0 if name.startswith("memory/") else 1)
+        for name in names
+    }
+    return joined, len(chosen)
+
+
+def bounds(fragment: Fragment, steps: int) -> Iterator[tuple[int, int, int, int]]:
+    """Cut lanes at resets that happened at once and at `steps`: (length, lane, start, index of its final or -1)."""
+    T, N = fragment.columns["reward"].shape
+    finals = fragment.columns.get("final/index", np.zeros((0, 2), np.int32))
+    for lane in range(N):
+        ends = {int(t) + 1: k for k, (t, at) in enumerate(finals) if at == lane}
+        cuts = sorted({*range(steps, T, steps), *ends, T})
+        start = 0
+        for cut in cuts:
+            yield cut - start, lane, start, ends.get(cut, -1)
+            start = cut
+
+
+def pieces(fragment: Fragment, fields: tuple[Field, ...], steps: int) -> Iterator[Columns]:
+    """Give each piece as columns of one lane: [t, …], observations [t + 1, …], memory […] at a fragment's start."""
+    observed = {field.name for field in fields}
+    for length, lane, start, final in bounds(fragment, steps):
+        piece: Columns = {}
+        for name, column in fragment.columns.items():
+            if name in observed:
+                rows = column[start : start + length + 1, lane]
+                if final >= 0:
+                    rows = np.concatenate([rows[:-1], fragment.columns[f"final/{name}"][final : final + 1]])
+                piece[name] = rows
+            elif name.startswith("memory/"):
+                if start == 0:
+                    piece[name] = column[lane]
+            elif not name.startswith(("final/", "episode/", "version")):
+                piece[name] = column[start : start + length, lane]
+        yield piece
+
+
+def fill(plan: list[tuple[Columns, int, int]], steps: int, lanes: int, fields: tuple[Field, ...]) -> Columns:
+    """Write pieces into zeroed columns; rows that nothing was written to are not valid."""
+    observed = {field.name for field in fields}
+    batch: Columns = {}
+    for piece, slot, row in plan:
+        for name, rows in piece.items():
+            memory = name.startswith("memory/")
+            if name not in batch:
+                shape = (lanes, *rows.shape) if memory else (steps + (name in observed), lanes, *rows.shape[1:])
+                batch[name] = np.zeros(shape, rows.dtype)
+            if memory:
+                batch[name][slot] = rows
+            else:
+                batch[name][row : row + len(rows), slot] = rows
+    return batch

@@ -1,0 +1,225 @@
+"""Fragments in, versions out: the loop of the process that learns, and what it needs to continue exactly."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from msgspec import Struct
+
+from farfield.learning.feeds import Batch, Marks
+from farfield.protocols import Algorithm
+from farfield.types import Array, Columns, Fragment, Metrics, Weights
+
+RETURNS = 100  # episodes that "the return" is a mean of
+
+
+class Feed(Protocol):
+    """How a learner reads: feeds.FreshFeed and replay.ReplayFeed have this shape."""
+
+    dropped: int
+    settled: list[tuple[str, str, int]]
+
+    def put(self, fragment: Fragment) -> None:
+        """Take a fragment that was never seen."""
+        ...
+
+    def take(self, newest: int) -> Batch | None:
+        """Give the next batch, or nothing yet."""
+        ...
+
+    def learned(self, priorities: Array | None) -> None:
+        """Hear what the last batch was worth."""
+        ...
+
+    def sync(self) -> None:
+        """Make durable what `state` refers to."""
+        ...
+
+    def state(self) -> Columns:
+        """Give everything that an exact resume needs."""
+        ...
+
+    def restore(self, state: Columns) -> None:
+        """Continue from it."""
+        ...
+
+
+class Source(Protocol):
+    """Where fragments come from: lanes in this process, or a topic that actors write to."""
+
+    def arrive(self, wait: bool) -> list[Fragment]:
+        """Give what has come; with `wait`, let some time pass for it (or step the lanes)."""
+        ...
+
+    def state(self) -> Columns:
+        """Give everything that an exact resume needs."""
+        ...
+
+    def restore(self, state: Columns) -> None:
+        """Continue from it."""
+        ...
+
+
+class Update(NamedTuple):
+    """One finished update: what it made, of what."""
+
+    number: int
+    version: int
+    weights: Weights
+    row: dict[str, Any]  # for people: metrics, returns, rates
+    names: tuple[tuple[str, str, int], ...]
+    settled: dict[str, int]
+
+
+class Counters(Struct):
+    """What a learner counts over all its attempts."""
+
+    updates: int = 0
+    version: int = 0
+    steps: int = 0
+    episodes: int = 0
+    duplicates: int = 0
+    best: float | None = None  # the best mean return, and after how many steps it came
+    best_at: int = 0
+    seconds: float = 0.0  # of learning, for people: never compared
+
+
+class Learner:
+    """Turns fragments into versions; the caller takes `updates()` one by one and may stop between any two."""
+
+    def __init__(
+        self, algorithm: Algorithm, feed: Feed, source: Source, *, attempt: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.feed, self.source, self.attempt = algorithm, feed, source, attempt
+        self.counters = Counters()
+        self.marks = Marks()  # fragments that came
+        self.used = Marks()  # fragments that were used or counted as not used
+        self.returns: deque[float] = deque(maxlen=RETURNS)
+        self.hold, self.quiet = False, True
+        self._fresh: tuple[list[float], list[int]] = ([], [])  # episodes finished since the last update
+        self._clock = clock
+        self._first: tuple[float, int] | None = None  # when the first update was done: all before it is start-up
+
+    def updates(self) -> Iterator[Update | None]:
+        """Learn for ever. What an update made is given while the next one runs, if its batch is there already.
+
+        Gives None when there was nothing to do for a moment. While `hold` is set no update is begun
+        before the last one was given, so that `quiet` becomes true and `state` can be taken.
+        """
+        begun = self._clock() - self.counters.seconds
+        done: Update | None = None
+        while True:
+            if done is not None and not self.hold:
+                self._admit(wait=False)
+            batch = None if done is not None and self.hold else self._take()
+            if batch is None:
+                self.quiet = True
+                if done is None:
+                    self._admit(wait=True)
+                yield done
+                done = None
+                continue
+            self.quiet = False
+            metrics = self.algorithm.learn(batch.columns)
+            if done is not None:
+                yield done
+            done = self._finish(batch, metrics, begun)
+
+    def _take(self) -> Batch | None:
+        batch = self.feed.take(self.counters.version)
+        names = self.feed.settled if batch is None else (*batch.names, *self.feed.settled)
+        for _, stream, seq in names:
+            self.used.add(stream, seq)
+        self.feed.settled.clear()
+        return batch
+
+    def _admit(self, *, wait: bool) -> None:
+        for fragment in self.source.arrive(wait):
+            if not self.marks.add(fragment.stream, fragment.seq):
+                self.counters.duplicates += 1
+                continue
+            returns = fragment.columns.get("episode/return")
+            if returns is not None and len(returns):
+                self.returns.extend(returns.tolist())
+                self._fresh[0].extend(returns.tolist())
+                self._fresh[1].extend(fragment.columns["episode/length"].tolist())
+            self.feed.put(fragment)
+
+    def _finish(self, batch: Batch, metrics: Metrics, begun: float) -> Update:
+        """Wait for the arithmetic, and account for it."""
+        weights = self.algorithm.weights()
+        priorities = getattr(self.algorithm, "priorities", None)
+        self.feed.learned(priorities() if priorities else None)
+        counters = self.counters
+        counters.updates += 1
+        counters.version += 1
+        counters.steps += batch.steps
+        counters.episodes += len(self._fresh[0])
+        now = self._clock()
+        counters.seconds = now - begun
+        if self._first is None:
+            self._first = (now, counters.steps)
+        mean = self.mean()
+        if mean is not None and (counters.best is None or mean > counters.best):
+            counters.best, counters.best_at = mean, counters.steps
+        row = self._row(batch, metrics)
+        self._fresh = ([], [])
+        return Update(counters.updates, counters.version, weights, row, batch.names, dict(self.used.below))
+
+    def _row(self, batch: Batch, metrics: Metrics) -> dict[str, Any]:
+        counters = self.counters
+        row: dict[str, Any] = {
+            "update": counters.updates,
+            "attempt": self.attempt,
+            "version": counters.version,
+            "steps": counters.steps,
+            "seconds": counters.seconds,
+            "steps_per_second": self._rate(),
+            "episodes": counters.episodes,
+            "returns": self._fresh[0],
+            "lengths": self._fresh[1],
+            "return_mean": self.mean(),
+            "lag": batch.lag,
+            "lag_max": batch.lag_max,
+            "dropped": self.feed.dropped,
+        }
+        return row | {name: float(value) for name, value in metrics.items()}
+
+    def _rate(self) -> float:
+        """Give the steps per second since this attempt's first update, which waited for compiling."""
+        began, steps = self._first or (0.0, 0)
+        took = self._clock() - began
+        return (self.counters.steps - steps) / took if took > 0 else 0.0
+
+    def mean(self) -> float | None:
+        """Give the mean return of the last episodes, once there are enough of them."""
+        return float(np.mean(self.returns)) if len(self.returns) == RETURNS else None
+
+    def state(self) -> tuple[Columns, dict[str, Any]]:
+        """Give all that an exact resume needs, between two updates: arrays, and facts as JSON."""
+        parts = {"algorithm": self.algorithm.state(), "feed": self.feed.state(), "source": self.source.state()}
+        columns = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
+        columns["returns"] = np.asarray(self.returns, np.float64)
+        columns["fresh/returns"] = np.asarray(self._fresh[0], np.float64)
+        columns["fresh/lengths"] = np.asarray(self._fresh[1], np.int64)
+        counters = self.counters
+        facts = {
+            "counters": {name: getattr(counters, name) for name in counters.__struct_fields__},
+            "marks": self.marks.facts(),
+            "used": self.used.facts(),
+        }
+        return columns, facts
+
+    def restore(self, columns: Columns, facts: dict[str, Any]) -> None:
+        """Continue from `state` of an equal learner."""
+        for part, target in (("algorithm", self.algorithm), ("feed", self.feed), ("source", self.source)):
+            prefix = f"{part}/"
+            names = [name for name in columns if name.startswith(prefix)]
+            target.restore({name.removeprefix(prefix): columns[name] for name in names})
+        self.returns = deque(columns["returns"].tolist(), maxlen=RETURNS)
+        self._fresh = (columns["fresh/returns"].tolist(), columns["fresh/lengths"].tolist())
+        self.counters = Counters(**facts["counters"])
+        self.marks, self.used = Marks(**facts["marks"]), Marks(**facts["used"])

@@ -1,0 +1,286 @@
+"""A RunConfig in, a trained run out: claims the run, starts its actors, learns, publishes, keeps checkpoints, stops."""
+
+import fcntl
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from farfield import wiring
+from farfield.codec import decode_heartbeat
+from farfield.config import RunConfig
+from farfield.errors import ConfigError, ConflictError, FullError
+from farfield.launch import processes
+from farfield.learning.learner import Learner, Update
+from farfield.learning.ledger import Ledger
+from farfield.protocols import Transport
+from farfield.telemetry import metrics, writers
+from farfield.types import Cursor, Role
+from farfield.weights.registry import Registry
+
+LOOK = 0.5  # seconds between two looks after the actors
+Row = dict[str, Any]
+Watch = Callable[[Row], None]
+Say = Callable[[str], None]
+
+
+def train(config: RunConfig, *, home: str = "", resume: bool = False, watch: Watch, say: Say, began: float) -> Row:
+    """Train a run from its config, or go on with it; gives the summary, which is also kept in its folder."""
+    folder = _folder(config, home, resume=resume)
+    with ExitStack() as stack:
+        stack.enter_context(_lock(folder))
+        stopping = stack.enter_context(_signals(say))
+        wiring.write_config(folder, config)
+        try:
+            return _Run(config, folder, stack, watch, say, began).until_stopped(stopping)
+        except OSError as error:
+            cure = f"make room or allow writing there, then: farfield train --resume {config.run}"
+            raise FullError(f"{error.filename or folder}: {error.strerror}; {cure}") from error
+
+
+class _Run:
+    """One attempt at a run: everything that lives while it does."""
+
+    def __init__(self, config: RunConfig, folder: Path, stack: ExitStack, watch: Watch, say: Say, began: float) -> None:
+        self.folder, self.watch, self.say, self.began = folder, watch, say, began
+        self.actors: processes.Processes | None = None
+        self.log = stack.enter_context(_closing(metrics.MetricsLog(folder)))
+        transport = self._open_transport(config, stack) if config.actors else None
+        lanes = wiring.lanes_of(config, config.lanes.count, seed=config.seed, replayable=config.actors == 0)
+        self.spec, self.backend = lanes.spec, lanes.backend
+        parts = wiring.learning_of(config, self.spec, folder)
+        self.config = parts.config
+        wiring.write_config(folder, self.config)
+        registry = wiring.registry_of(config, folder)
+        attempt = registry.claim({"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()})
+        if transport is None:
+            stream = wiring.repeatable_stream(config)
+            actor = wiring.actor_of(config, lanes, parts.algorithm.network, stream=stream, label="0")
+            source: Any = wiring.LanesSource(actor)
+            follow = actor.load
+        else:
+            lanes.close()
+            source, follow = wiring.topic_source(transport, self.spec, durable=False), None
+        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=attempt)
+        self.checkpoints = wiring.checkpoints_of(config, folder)
+        self._restore(registry)
+        self.outlet = wiring.outlet_of(self.config, registry, self.learner, self.spec, self.restored)
+        if transport:
+            self.outlet.announce_to(transport, wiring.UPDATES)
+        if follow:
+            self.outlet.tell(follow)
+        self.ledger = stack.enter_context(_closing(Ledger(folder / "ledger.jsonl")))
+        options = self.config.metrics
+        started = writers.start(options.writers, folder=folder, run=config.run, config=options.options)
+        self.writers = stack.enter_context(_closing(started)) if started else None
+        self.beats = Beats(transport, self.actors, config.stuck) if transport and self.actors else None
+        self.saved, self.looked = time.monotonic(), 0.0
+        self.last: Row = {}
+
+    def until_stopped(self, stopping: list[str]) -> Row:
+        """Take updates until a reason to stop comes, then leave everything as `--resume` wants it."""
+        counters = self.learner.counters
+        self.outlet.publish(
+            counters.version, self.learner.algorithm.weights(), steps=counters.steps, settled=self.learner.used.below
+        )
+        stopped = ""
+        for update in self.learner.updates():
+            if update is not None:
+                self._account(update)
+                stopped = stopped or (stopping[0] if stopping else "") or self._reason()
+            else:
+                stopped = stopped or (stopping[0] if stopping else "")
+                self.outlet.settle(self.learner.used.below)
+            self._look()
+            due = bool(stopped) or self._due()
+            self.learner.hold = due
+            if due and self.learner.quiet:
+                self._save()
+                self.learner.hold = False
+                if stopped:
+                    break
+        return self._summary(stopped)
+
+    def _open_transport(self, config: RunConfig, stack: ExitStack) -> Transport:
+        """Serve the log on a unix socket and start the actors, before slow imports begin."""
+        from farfield.transports import grpc
+
+        transport, _ = wiring.transport_of(config)
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="farfield-"))
+        server = grpc.serve(transport, f"unix:{place}/learner.sock")
+        stack.callback(server.stop)
+        self.actors = wiring.actors_of(self.folder, server.address, self.say)
+        stack.callback(self.actors.stop)
+        self.actors(config.run, Role.ACTOR, config.actors)
+        return transport
+
+    def _restore(self, registry: Registry) -> None:
+        """Go on from the newest checkpoint that is whole, above every version that was ever numbered."""
+        self.restored: int | None = None
+        found = self.checkpoints.newest(self.say)
+        if found is not None:
+            self.learner.restore(found.state, found.facts["learner"])
+            self.restored = self.learner.counters.version
+            registry.orphan(self.restored, self.learner.attempt)
+        counters = self.learner.counters
+        counters.version = max(counters.version, registry.highest() + 1)
+
+    def _account(self, update: Update) -> None:
+        self.outlet.publish(update.version, update.weights, steps=update.row["steps"], settled=update.settled)
+        self.outlet.lags.append(update.row["lag"])
+        self.ledger.append(update.number, self.learner.attempt, update.names)
+        self.log.append(update.row)
+        if self.writers:
+            self.writers(update.row["steps"], update.row)
+        self.last = update.row
+        self.watch(update.row)
+
+    def _reason(self) -> str:
+        """Say why to stop now, if there is a reason."""
+        config, mean = self.config, self.last["return_mean"]
+        if config.until is not None and mean is not None and mean >= config.until:
+            return "until"
+        if self.last["steps"] >= config.steps:
+            return "steps"
+        if config.patience and self.last["steps"] - self.learner.counters.best_at >= config.patience:
+            return "patience"
+        return ""
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self.beats and now - self.looked >= LOOK:
+            self.looked = now
+            self.beats.look(now, self.say)
+
+    def _due(self) -> bool:
+        every, counters = self.config.checkpoint, self.learner.counters
+        by_count = every.updates > 0 and counters.updates % every.updates == 0 and bool(self.last)
+        return by_count or time.monotonic() - self.saved >= every.interval
+
+    def _save(self) -> None:
+        """Commit the version that the checkpoint belongs to, then write the checkpoint."""
+        self.outlet.commit()
+        self.learner.feed.sync()
+        state, facts = self.learner.state()
+        self.checkpoints.write(self.learner.counters.updates, state, {"learner": facts})
+        self.outlet.collect()
+        self.saved = time.monotonic()
+
+    def _summary(self, stopped: str) -> Row:
+        counters, version = self.learner.counters, self.outlet.version
+        digest = sha256("".join(f"{n}:{ref.sha256}\n" for n, ref in sorted(version.tensors.items())).encode())
+        summary = {
+            "run": self.config.run,
+            "env": self.config.env,
+            "backend": self.backend,
+            "steps": counters.steps,
+            "seconds": time.time() - self.began,
+            "steps_per_second": self.last.get("steps_per_second", 0.0),
+            "lag": sum(self.outlet.lags) / max(1, len(self.outlet.lags)),
+            "dropped": self.learner.feed.dropped,
+            "duplicates": counters.duplicates,
+            "episodes": counters.episodes,
+            "return_mean": self.learner.mean(),
+            "updates": counters.updates,
+            "stopped_by": stopped,
+            "version": version.number,
+            "sha256": digest.hexdigest(),
+        }
+        (self.folder / "summary.json").write_bytes(msgspec.json.encode(summary) + b"\n")
+        return summary
+
+
+class Beats:
+    """Looks after actors: who died, who is stuck."""
+
+    def __init__(self, transport: Transport, actors: processes.Processes, patience: float) -> None:
+        self._transport, self._actors, self._patience = transport, actors, patience
+        self._cursor: Cursor = {}
+
+    def look(self, now: float, say: Say) -> None:
+        """Restart the dead, replace the stuck; an actor that cannot live ends the run with its own error."""
+        records, self._cursor = self._transport.read(wiring.BEATS, after=self._cursor, limit=1000, timeout=0.0)
+        if records:
+            self._transport.note(wiring.BEATS, "learner", self._cursor)
+        for record in records:
+            self._actors.beat(decode_heartbeat(record.payload), now)
+        for death in self._actors.watch(now):
+            say(str(death))
+        for index in self._actors.stuck(now, self._patience):
+            say(f"actor {index} made no step for {self._patience:g} s: replaced")
+            self._actors.replace(index)
+
+
+@contextmanager
+def _closing(thing: Any) -> Iterator[Any]:
+    try:
+        yield thing
+    finally:
+        thing.close()
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the run: one learner at a time, and the lock goes with its process, however that ends."""
+    with (folder / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise ConflictError(
+                f"run {folder.name!r} is being trained by process {file.read().strip() or 'unknown'}; "
+                "stop that one first, or choose another --name"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextmanager
+def _signals(say: Say) -> Iterator[list[str]]:
+    """Turn the first Ctrl-C or SIGTERM into a reason to stop after this update, and the next one into the end."""
+    reasons: list[str] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if reasons:
+            raise KeyboardInterrupt
+        reasons.append(signal.Signals(number).name.lower())
+        say("stopping after this update, with a checkpoint; once more stops at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield reasons
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield reasons
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _folder(config: RunConfig, home: str, *, resume: bool) -> Path:
+    """Make the folder of a new run, or find that of an old one."""
+    if resume:
+        return wiring.run_folder(home, config.run)
+    folder = wiring.home_folder(home) / "runs" / config.run
+    if (folder / "config.toml").exists():
+        raise ConflictError(
+            f"there is a run {config.run!r} in {folder.parent} already: go on with it by farfield train --resume "
+            f"{config.run}, or choose another --name"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}; choose a folder that can be written with --home") from error
+    return folder

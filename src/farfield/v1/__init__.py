@@ -1,0 +1,1 @@
+"""Generated from proto/farfield/v1 by `make proto`; edit the schema, not this."""

@@ -3,7 +3,6 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-export FARFIELD_HOME ?= $(CURDIR)/runs
 
 .PHONY: help setup train test check bench chaos proto clean
 

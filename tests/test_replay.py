@@ -368,7 +368,7 @@ def test_what_does_not_fit_is_refused_with_its_cure(tmp_path: Path) -> None:
     columns = Producer(1, 3, at_once=False).fragment(3).columns
     wrong = columns | {"obs/number": columns["obs/number"][..., :1]}
     fragment = Fragment(run="r", stream="0" * 32, seq=0, version=0, attempt=0, spec="0" * 64, columns=wrong)
-    with pytest.raises(SpecError, match="obs/number.*expected with shape"):
+    with pytest.raises(SpecError, match=r"obs/number.*expected with shape"):
         feed.put(fragment)
 
 

@@ -34,7 +34,7 @@ class Lanes:
     def step(self, actions: Any) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         """Step all lanes; Gym 0.21 gave one `done` and a list of infos."""
         if self._ticks and self._ticks % self._rollout == 0 and self._clock.updated(self._ticks * self._lanes):
-            raise episodes.Stop
+            raise episodes.TimeIsUpError
         self._ticks += 1
         obs, reward, terminated, truncated, _ = self._env.step(actions)
         done = terminated | truncated
@@ -86,7 +86,7 @@ def train(arguments: argparse.Namespace, settings: dict[str, Any], clock: episod
     sys.stdout = sys.stderr  # the script prints a line per episode; ours go to the real one
     try:
         runpy.run_path(script, run_name="__main__")
-    except episodes.Stop:
+    except episodes.TimeIsUpError:
         return facts
     return facts
 

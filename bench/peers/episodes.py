@@ -96,7 +96,7 @@ class Episodes:
             self.solved = (float(when), self.steps)
 
 
-class Stop(Exception):
+class TimeIsUpError(Exception):
     """Raised inside a peer's loop when its time is over."""
 
 
@@ -119,7 +119,9 @@ class Clock:
         self.episodes.refresh()
         if now - self._told > 2:
             self._told = now
-            self._say({"event": "update", "steps": steps, "seconds": now - self.born, "return_mean": self.episodes.mean()})
+            self._say(
+                {"event": "update", "steps": steps, "seconds": now - self.born, "return_mean": self.episodes.mean()}
+            )
         return self.over()
 
     def over(self) -> bool:
@@ -172,7 +174,7 @@ def run(system: str, train: Callable[[argparse.Namespace, dict[str, Any], Clock]
     clock = Clock(system, arguments, Path(f"episodes-{os.getpid()}.log").resolve())
     try:
         facts = train(arguments, SETTINGS[arguments.env], clock)
-    except Stop:
+    except TimeIsUpError:
         facts = None
     clock.finish(**(facts or {}))
 

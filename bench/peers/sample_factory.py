@@ -62,7 +62,9 @@ def train(arguments: argparse.Namespace, settings: dict[str, Any], clock: episod
             if message[LEARNER_ENV_STEPS] and clock.updated(message[LEARNER_ENV_STEPS]):
                 runner.cfg.train_for_env_steps = 0
 
-        runner.policy_msg_handlers[LEARNER_ENV_STEPS].append(updated)  # its `register_…` replaces the list by a function
+        runner.policy_msg_handlers[LEARNER_ENV_STEPS].append(
+            updated
+        )  # its `register_…` replaces the list by a function
         runner.init()
         runner.run()
     return {"library": f"sample-factory {importlib.metadata.version('sample-factory')}, torch {torch.__version__}"}

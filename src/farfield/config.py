@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from farfield.errors import ConfigError, MissingError, nearest
-from farfield.experience import lanes
-from farfield.learning import networks
-from farfield.weights import checkpoints, registry
+from farfield.experience.lanes import Config as LanesConfig
+from farfield.learning.networks import Config as NetworkConfig
+from farfield.weights.checkpoints import Config as CheckpointConfig
+from farfield.weights.registry import Config as RegistryConfig
 
 Section = dict[str, Any]
 PREFIX = "FARFIELD__"  # FARFIELD__ALGORITHM__CLIP=0.1 sets algorithm.clip
@@ -40,14 +41,14 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: Annotated[int, Meta(ge=1, description="fragments that an actor may be ahead of its learner")] = 2
     stuck: Annotated[float, Meta(gt=0, description="seconds without a step until an actor is replaced")] = 60.0
     devices: Annotated[int, Meta(ge=1, description="devices that share each minibatch")] = 1
-    algorithm: Section = {"kind": "ppo"}
-    network: networks.Config = networks.Config()
-    lanes: lanes.Config = lanes.Config()
+    algorithm: Section = msgspec.field(default_factory=lambda: {"kind": "ppo"})
+    network: NetworkConfig = NetworkConfig()
+    lanes: LanesConfig = LanesConfig()
     feed: Section = {}
-    transport: Section = {"kind": "memory"}
-    registry: registry.Config = registry.Config()
+    transport: Section = msgspec.field(default_factory=lambda: {"kind": "memory"})
+    registry: RegistryConfig = RegistryConfig()
     store: Section = {}
-    checkpoint: checkpoints.Config = checkpoints.Config()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     metrics: MetricsConfig = MetricsConfig()
 
 
@@ -95,16 +96,19 @@ def section_of(section: Section, module: ModuleType, where: str) -> Any:
 
 
 def plugin(group: str, kind: str) -> ModuleType:
-    """Open what `kind` names: a module of ours in `group`, or any dotted path."""
-    package = import_module(f"farfield.{group}")
-    path = kind if "." in kind else f"{package.__name__}.{kind}"
+    """Open what `kind` names: a module of ours in `group`, or any module that Python finds."""
+    known = kinds(group)
+    path = f"farfield.{group}.{kind}" if kind in known else kind
     try:
-        return import_module(path)
+        module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name and not path.startswith(error.name):
             cure = "pip install 'farfield[all]'"
             raise MissingError(f"{group} {kind!r} needs the package {error.name}: {cure}") from error
-        raise ConfigError(f"unknown kind {kind!r} in {group}: {nearest(kind, kinds(group))}") from error
+        raise ConfigError(f"unknown kind {kind!r} in {group}: {nearest(kind, known)}") from error
+    if not (hasattr(module, "Config") and hasattr(module, "make")):
+        raise ConfigError(f"{path} has no Config and make, so it is no plugin for {group}; known: {', '.join(known)}")
+    return module
 
 
 def kinds(group: str) -> list[str]:

@@ -1,18 +1,19 @@
-"""A run, one of its versions and a number of episodes go in; returns, lengths and, when watched, frames come out."""
+"""A run, one of its versions and a number of episodes go in; returns and lengths come out, and pictures if watched."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from msgspec import Struct
 
+from farfield import config as configs
 from farfield import wiring
 from farfield.codec import spec_hash
 from farfield.config import RunConfig
 from farfield.errors import EnvError, MissingError, SpecError, nearest
+from farfield.experience import rendering
 from farfield.experience.lanes import Lanes
 from farfield.experience.noise import draw
 from farfield.types import Array, Columns, Field, Kind, Spec, Version, noise_blocks
@@ -22,82 +23,69 @@ LIMIT = 200_000  # steps after which an episode is taken for endless
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 Decide = Callable[[Columns, Array], Columns]  # observations [N, …] and where episodes begin [N] -> actions [N, …]
-Watch = Callable[[Lanes], None]  # sees the lanes after every step and at the start
-
-
-class Evaluation(Struct, frozen=True):
-    """What came of some episodes, in the order of lanes and then of time."""
-
-    run: str
-    env: str
-    policy: str
-    version: int | None
-    seed: int
-    backend: str
-    returns: tuple[float, ...]
-    lengths: tuple[int, ...]
-    seconds: float
-
-    def summary(self) -> dict[str, object]:
-        """Give the figures that people compare."""
-        returns, lengths = np.asarray(self.returns), np.asarray(self.lengths)
-        return {
-            "run": self.run,
-            "env": self.env,
-            "policy": self.policy,
-            "version": self.version,
-            "seed": self.seed,
-            "backend": self.backend,
-            "episodes": len(returns),
-            "return_mean": float(returns.mean()),
-            "return_deviation": float(returns.std(ddof=1)) if len(returns) > 1 else 0.0,
-            "return_min": float(returns.min()),
-            "return_max": float(returns.max()),
-            "return_quantiles": {
-                f"{q:g}": float(value) for q, value in zip(QUANTILES, np.quantile(returns, QUANTILES), strict=True)
-            },
-            "length_mean": float(lengths.mean()),
-            "length_max": int(lengths.max()),
-            "steps": int(lengths.sum()),
-            "seconds": self.seconds,
-        }
+How = Literal["greedy", "explore", "random"]
+Watch = Callable[[rendering.Stage], None]  # sees the environment at the start and after every step
 
 
 def evaluate(
-    config: RunConfig,
-    folder: Path | None,
+    run: str,
     *,
-    episodes: int,
-    number: int | None = None,
-    policy: Literal["greedy", "explore", "random"] = "greedy",
+    episodes: int = 10,
+    home: str = "",
+    version: int | None = None,
+    policy: How = "greedy",
     seed: int | None = None,
     watch: Watch | None = None,
-) -> Evaluation:
-    """Play whole episodes with a version of a run, the newest one unless `number` says another, or at random."""
+    mode: rendering.Mode = "rgb_array",
+) -> dict[str, Any]:
+    """Play whole episodes with a run's newest version, or another one, or at random; give what came of them.
+
+    A random policy needs no run: an environment's id does. Whoever watches sees one lane, rendered as `mode`.
+    """
+    folder, config = _named(run, home, bare=policy == "random")
     seed = config.seed + 1_000_003 if seed is None else seed  # other episodes than those it learned from
-    lanes = wiring.lanes_of(config, 1 if watch else min(episodes, LANES), seed=seed, replayable=False)
+    stage = rendering.make(config.env, config.lanes, mode=mode, seed=seed) if watch else None
+    lanes = stage.lanes if stage else wiring.lanes_of(config, min(episodes, LANES), seed=seed, replayable=False)
     try:
-        version = None
-        if policy == "random" or folder is None:
-            decide = at_random(lanes.spec, seed)
-        else:
-            version = version_of(config, folder, number)
-            decide = _by_version(config, folder, version, lanes, explore=policy == "explore", seed=seed)
+        found = None
+        decide = at_random(lanes.spec, seed)
+        if policy != "random" and folder:
+            found = version_of(config, folder, version)
+            decide = _by_version(config, folder, found, lanes, explore=policy == "explore", seed=seed)
         begun = time.monotonic()
-        returns, lengths = play(lanes, decide, episodes=episodes, watch=watch)
-        return Evaluation(
-            run=config.run,
-            env=config.env,
-            policy=policy,
-            version=version.number if version else None,
-            seed=seed,
-            backend=lanes.backend,
-            returns=tuple(returns),
-            lengths=tuple(lengths),
-            seconds=time.monotonic() - begun,
-        )
+        seen = (lambda: watch(stage)) if watch and stage else None
+        returns, lengths = play(lanes, decide, episodes=episodes, watch=seen)
+        facts = {"run": run if folder else None, "env": config.env, "policy": policy, "seed": seed}
+        facts |= {"version": found.number if found else None, "backend": lanes.backend}
+        return facts | summed(returns, lengths) | {"seconds": time.monotonic() - begun}
     finally:
         lanes.close()
+
+
+def summed(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, Any]:
+    """Give the figures that people compare, and the episodes that they come from."""
+    r = np.asarray(returns)
+    quantiles = zip(QUANTILES, np.quantile(r, QUANTILES).tolist(), strict=True)
+    return {
+        "episodes": len(r),
+        "return_mean": float(r.mean()),
+        "return_deviation": float(r.std(ddof=1)) if len(r) > 1 else 0.0,
+        "return_min": float(r.min()),
+        "return_max": float(r.max()),
+        "return_quantiles": {f"{q:g}": value for q, value in quantiles},
+        "length_mean": float(np.mean(lengths)),
+        "length_min": int(np.min(lengths)),
+        "length_max": int(np.max(lengths)),
+        "steps": int(np.sum(lengths)),
+        "returns": list(returns),
+        "lengths": list(lengths),
+    }
+
+
+def render_modes(run: str, home: str = "") -> tuple[str, ...]:
+    """List the ways in which a run's environment can show itself; an environment's id may stand for a run."""
+    config = _named(run, home, bare=True)[1]
+    return rendering.modes(config.env, config.lanes)
 
 
 def version_of(config: RunConfig, folder: Path, number: int | None = None) -> Version:
@@ -119,7 +107,7 @@ def version_of(config: RunConfig, folder: Path, number: int | None = None) -> Ve
 
 
 def play(
-    lanes: Lanes, decide: Decide, *, episodes: int, watch: Watch | None = None, limit: int = LIMIT
+    lanes: Lanes, decide: Decide, *, episodes: int, watch: Callable[[], None] | None = None, limit: int = LIMIT
 ) -> tuple[list[float], list[int]]:
     """Play until every lane has finished its share, so that short episodes do not come in the place of long ones."""
     count = lanes.count
@@ -129,7 +117,7 @@ def play(
     total, length = np.zeros(count), np.zeros(count, np.int64)
     obs, first = lanes.reset(), np.ones(count, bool)
     if watch:
-        watch(lanes)
+        watch()
     while any(len(done) < share for done, share in zip(returns, shares, strict=True)):
         tick = lanes.step(decide(obs, first))
         total += tick.reward
@@ -146,7 +134,7 @@ def play(
             first[tick.final[0]] = True
         obs = tick.obs
         if watch:
-            watch(lanes)
+            watch()
     shared = list(zip(returns, lengths, shares, strict=True))
     return [r for rs, _, n in shared for r in rs[:n]], [s for _, ss, n in shared for s in ss[:n]]
 
@@ -159,6 +147,14 @@ def at_random(spec: Spec, seed: int) -> Decide:
         return {field.name: _sample(field, obs.get(field.mask), len(first), rng) for field in spec.actions}
 
     return decide
+
+
+def _named(run: str, home: str, *, bare: bool) -> tuple[Path | None, RunConfig]:
+    """Find a run; where a `bare` environment will do, its id is taken too."""
+    if bare and run not in wiring.run_names(home):
+        return None, configs.decode({"run": "random", "env": run})
+    folder = wiring.run_folder(home, run)
+    return folder, wiring.read_config(folder)
 
 
 def _by_version(config: RunConfig, folder: Path, version: Version, lanes: Lanes, *, explore: bool, seed: int) -> Decide:

@@ -65,4 +65,3 @@ def open_one(spec: EnvSpec, options: dict[str, Any], limit: int) -> gymnasium.En
         raise ConfigError(f"{spec.id} cannot be made with options {options}: {error}; check env.options") from error
     except Exception as error:
         raise EnvError(f"{spec.id} cannot be made: {type(error).__name__}: {error}; repair the environment") from error
-

@@ -1,15 +1,14 @@
 """The name of an environment in; environments of it side by side, stepped by the fastest that exists, out."""
 
 import inspect
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 from msgspec import Meta, Struct
 
-from farfield.errors import ConfigError
+from farfield.errors import ConfigError, EnvError
 from farfield.experience import catalog, pool, spaces, vector
 from farfield.experience.seeds import episode_seed
 from farfield.experience.single import SingleLanes
@@ -36,32 +35,85 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def make(env: str, count: int, config: Config, *, seed: int, replayable: bool = False) -> Lanes:
     """Make `count` lanes of an environment; replayable ones can be brought back to any step of theirs."""
     entry = catalog.find(env)
-    wanted: tuple[str, ...] = (config.backend,)
-    if config.backend == "auto":
-        wanted = ("sync",) if replayable or entry.entry_point is None else ("vector", "envpool", "sync")
-        wanted = ("vector",) if entry.entry_point is None else wanted
-    for backend in wanted[:-1]:
+    ways: dict[str, Callable[[], Lanes]] = {
+        "vector": lambda: _vector(entry, count, config, seed=seed),
+        "envpool": lambda: _pool(entry, count, config, seed=seed),
+        "sync": lambda: _single(entry, count, config, seed=seed, replayable=replayable),
+    }
+    if config.backend != "auto":
+        return ways[config.backend]()
+    for backend in () if replayable else ("vector", "envpool"):
         try:
-            return _open(backend, entry, count, config, seed=seed, replayable=replayable)
+            return ways[backend]()
         except ConfigError:  # it cannot honour this id or these settings: the next one
             continue
-    return _open(wanted[-1], entry, count, config, seed=seed, replayable=replayable)
-
-
-def _open(backend: str, entry: EnvSpec, count: int, config: Config, *, seed: int, replayable: bool) -> Lanes:
-    match backend:
-        case "vector":
-            return _vector(entry, count, config, seed=seed)
-        case "envpool":
-            return _pool(entry, count, config, seed=seed)
-        case _:
-            return _single(entry, count, config, seed=seed, replayable=replayable)
+    return ways["sync"]()
 
 
 def _single(entry: EnvSpec, count: int, config: Config, *, seed: int, replayable: bool) -> SingleLanes:
-    first = catalog.open_one(entry, config.options, config.episode_limit)
-    layout = _layout(entry, first, seed)
-    envs = [first, *(catalog.open_one(entry, config.options, config.episode_limit) for _ in range(count - 1))]
-    return SingleLanes(
-        envs, name=entry.id, layout=layout, skip=config.frame_skip, seed=seed, replayable=replayable
-    )
+    """Make environments that we step one after another."""
+    if entry.entry_point is None:
+        raise ConfigError(
+            f'{entry.id} exists as a vector class only and cannot be repeated; set env.backend = "vector"'
+        )
+    envs = [catalog.open_one(entry, config.options, config.episode_limit) for _ in range(count)]
+    first = envs[0]
+    info = _first_info(entry.id, first, seed)
+    layout = spaces.layout(entry.id, first.observation_space, first.action_space, info)
+    return SingleLanes(envs, name=entry.id, layout=layout, skip=config.frame_skip, seed=seed, replayable=replayable)
+
+
+def _vector(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorLanes:
+    """Make the environment's own vector class."""
+    if entry.vector_entry_point is None or "phys2d" in entry.id or entry.additional_wrappers or config.frame_skip > 1:
+        raise ConfigError(
+            f'env.backend = "vector": {entry.id} has no vector class of its own in NumPy that can be used with its '
+            'wrappers and env.frame_skip; set env.backend = "auto"'
+        )
+    limit = config.episode_limit or entry.max_episode_steps
+    settings = entry.kwargs | config.options | ({"max_episode_steps": limit} if limit else {})
+    target = entry.vector_entry_point
+    creator: Any = load_env_creator(target) if isinstance(target, str) else target
+    try:
+        inspect.signature(creator).bind(num_envs=count, **settings)
+    except TypeError as error:
+        raise ConfigError(f"{entry.id}: its vector class cannot honour {settings} ({error})") from error
+    env = creator(num_envs=count, **settings)
+    info = _first_info(entry.id, env, seed)
+    if spaces.MASK_KEY in info and vector.mode(env, entry.id) is not AutoresetMode.NEXT_STEP:
+        raise ConfigError(
+            f"{entry.id}: info['action_mask'] of a vector class that resets at once says nothing of last observations; "
+            'put the mask into the observation, or set env.backend = "sync"'
+        )
+    layout = spaces.layout(entry.id, env.single_observation_space, env.single_action_space, _one(info))
+    name = f"{type(env).__module__.partition('.')[0]} {type(env).__name__}"
+    return VectorLanes(env, name=entry.id, backend=name, layout=layout, seed=seed, seeded=True)
+
+
+def _pool(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorLanes:
+    """Make an EnvPool; the spaces are Gymnasium's, since EnvPool states some bounds differently."""
+    if config.frame_skip > 1 or config.options:
+        raise ConfigError(
+            'env.backend = "envpool" takes neither env.frame_skip nor env.options; leave them out, or set '
+            'env.backend = "auto"'
+        )
+    start = episode_seed(seed, 0, 0)
+    env = pool.make(entry.id, count, threads=config.threads, limit=config.episode_limit, seed=start)
+    model = catalog.open_one(entry, {}, 0)
+    layout = spaces.layout(entry.id, model.observation_space, model.action_space, {})
+    model.close()
+    return VectorLanes(env, name=entry.id, backend="envpool", layout=layout, seed=seed, seeded=False)
+
+
+def _first_info(name: str, env: Any, seed: int) -> dict[str, Any]:
+    """Reset once to see what comes with an observation."""
+    try:
+        return env.reset(seed=episode_seed(seed, 0, 0))[1]
+    except Exception as error:
+        raise EnvError(f"{name}, reset() raised {type(error).__name__}: {error}; repair the environment") from error
+
+
+def _one(info: dict[str, Any]) -> dict[str, Any]:
+    """Take the first lane's mask from a batch."""
+    mask = info.get(spaces.MASK_KEY)
+    return {} if mask is None else {spaces.MASK_KEY: mask[0]}

@@ -1,4 +1,4 @@
-"""A seed, a stream and a range of decisions in; the same ready-made noise out, whoever draws it and however much at once.
+"""A seed, a stream and a range of decisions in; the same noise out, whoever draws it and however much at once.
 
 Word w of decision n is word w % 4 of the Philox4x64-10 block with counter (n * blocks + w // 4, 0, 0, 0), where
 `blocks` is the words of one decision divided by four, rounded up.
@@ -24,10 +24,8 @@ def words(distribution: str, width: int) -> int:
     return width + width % 2 if distribution == "normal" else width
 
 
-def draw(
-    blocks: Sequence[tuple[str, int]], *, seed: int, stream: str, first: int, steps: int, lanes: int
-) -> Noise:
-    """Draw noise [T, N, K] for decisions first + t * lanes + lane; `blocks` is (distribution, width) in column order."""
+def draw(blocks: Sequence[tuple[str, int]], *, seed: int, stream: str, first: int, steps: int, lanes: int) -> Noise:
+    """Draw noise [T, N, K] of decisions first + t * lanes + lane; `blocks` are (distribution, width) in order."""
     if not _STREAM.fullmatch(stream):
         raise ConfigError(f"noise: stream must be 32 lower-case hexadecimal digits, got {stream!r}")
     count, used = steps * lanes, sum(words(*block) for block in blocks)

@@ -33,6 +33,4 @@ def make(env: str, count: int, *, threads: int, limit: int, seed: int) -> Any:
     import envpool
 
     limits = {"max_episode_steps": limit} if limit else {}
-    return envpool.make(
-        env, env_type="gymnasium", num_envs=count, num_threads=min(threads, count), seed=seed, **limits
-    )
+    return envpool.make(env, env_type="gymnasium", num_envs=count, num_threads=min(threads, count), seed=seed, **limits)

@@ -31,6 +31,7 @@ class SingleLanes:
         self._envs, self._limit = [env for env, _ in bare], bare[0][1]
         self._name, self._layout, self._skip, self._seed = name, layout, skip, seed & 0xFFFFFFFFFFFFFFFF
         self.spec, self.count, self.replayable = layout.spec, len(envs), replayable
+        self._leaves = [(leaf, leaf.field.name, leaf.field.shape, leaf.dtype) for leaf in layout.observations]
         self._episode = [-1] * self.count
         self._age = [0] * self.count  # environment steps since the reset
         self._ended = [True] * self.count
@@ -61,29 +62,29 @@ class SingleLanes:
                 self._begin(lane, obs)
                 valid[lane] = False
                 continue
-            reward[lane], over, cut = self._advance(lane, moves[lane], obs)
+            gain, over, cut = self._advance(lane, moves[lane], obs)
+            reward[lane] = gain
             if over or cut:
                 terminated[lane], truncated[lane], ended[lane] = over, cut, True
         finite.check(self._name, obs, reward)
         self._obs = obs
         return Tick(obs, reward, terminated, truncated, valid, None)
 
-    def _advance(self, lane: int, move: Any, obs: Columns) -> tuple[float, bool, bool]:
+    def _advance(self, lane: int, move: Any, obs: Columns) -> tuple[Any, Any, Any]:
         """Step one environment `skip` times or to its end; write its last observation, sum its rewards."""
-        total, age, env = 0.0, self._age[lane], self._envs[lane]
+        env, age = self._envs[lane], self._age[lane] + 1
         try:
-            for _ in range(self._skip):
+            value, reward, over, cut, info = env.step(move)
+            total: Any = reward
+            while age % self._skip and not (over or cut or age == self._limit):
                 value, reward, over, cut, info = env.step(move)
                 total += reward
                 age += 1
-                cut = cut or 0 < self._limit <= age
-                if over or cut:
-                    break
-            self._write(lane, obs, value, info)  # pyright: ignore[reportPossiblyUnboundVariable] # skip ≥ 1
-            self._age[lane] = age
-            return float(total), bool(over), bool(cut)  # pyright: ignore[reportPossiblyUnboundVariable]
-        except Exception as error:
+            self._write(lane, obs, value, info)
+        except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
             self._blame(lane, "step", error)
+        self._age[lane] = age
+        return total, over, cut or age == self._limit
 
     def _begin(self, lane: int, obs: Columns) -> None:
         """Reset one environment into its next episode."""
@@ -92,7 +93,7 @@ class SingleLanes:
         try:
             value, info = self._envs[lane].reset(seed=episode_seed(self._seed, lane, self._episode[lane]))
             self._write(lane, obs, value, info)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
             self._blame(lane, "reset", error)
         if self.replayable:
             self._begun[lane] = len(self._rows)
@@ -104,18 +105,14 @@ class SingleLanes:
             self._begun = [begun - rows for begun in self._begun]
 
     def _write(self, lane: int, obs: Columns, value: Any, info: Any) -> None:
-        for leaf in self._layout.observations:
-            part = value
-            if leaf.path or leaf.from_info or leaf.start is not None or leaf.field.sizes:
-                part = spaces.read(leaf, value, info, ())
-            elif type(part) is not np.ndarray or part.shape != leaf.field.shape or part.dtype != leaf.dtype:
-                part = spaces.column(leaf, part, ())
-            obs[leaf.field.name][lane] = part
+        for leaf, name, shape, dtype in self._leaves:
+            if leaf.plain and type(value) is np.ndarray and value.shape == shape and value.dtype == dtype:
+                obs[name][lane] = value
+            else:
+                obs[name][lane] = spaces.read(leaf, value, info, ())
 
     def _blank(self) -> Columns:
-        return {
-            leaf.field.name: np.empty((self.count, *leaf.field.shape), leaf.dtype) for leaf in self._layout.observations
-        }
+        return {name: np.empty((self.count, *shape), dtype) for _, name, shape, dtype in self._leaves}
 
     def _blame(self, lane: int, call: str, error: Exception) -> NoReturn:
         where = f"{self._name}, lane {lane}, episode {self._episode[lane]}, {call}()"
@@ -146,7 +143,7 @@ class SingleLanes:
         if not self.replayable or len(columns["episode"]) != self.count or int(columns["seed"][0]) != self._seed:
             raise ConfigError(
                 f"{self._name}: expected the state of {self.count} replayable lanes with seed {self._seed}, came "
-                f"{len(columns['episode'])} with seed {int(columns['seed'][0])}; continue with the settings that made it"
+                f"{len(columns['episode'])} with seed {int(columns['seed'][0])}; use the settings that made it"
             )
         self._rows, self._begun = [], [0] * self.count
         lengths = [int(length) for length in columns["length"]]

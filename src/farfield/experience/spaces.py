@@ -24,6 +24,7 @@ class Leaf(NamedTuple):
     low: Array | None = None  # actions: clipped to these
     high: Array | None = None
     from_info: bool = False  # a mask that comes in `info` and not in the observation
+    plain: bool = False  # the whole observation, as it is
 
 
 class Layout(NamedTuple):
@@ -89,8 +90,8 @@ def _leaf(env: str, name: str, space: Space[Any], path: tuple[str | int, ...], *
             kind, shape, sizes, start, dtype = Kind.MULTI_BINARY, tuple(space.shape), (), np.asarray(0), "int8"
         case _:
             raise SpecError(
-                f"{env}: {name!r} is {space}; expected Box, Discrete, one-dimensional MultiDiscrete, MultiBinary, or Dict "
-                "or Tuple of those; wrap the environment, for example with gymnasium.wrappers.TransformObservation, "
+                f"{env}: {name!r} is {space}; expected Box, Discrete, MultiDiscrete in one dimension, MultiBinary, or "
+                "Dict or Tuple of those; wrap it, for example with gymnasium.wrappers.TransformObservation, "
                 "TransformAction or FlattenObservation"
             )
     field = Field(name, kind, dtype, shape, sizes)
@@ -103,9 +104,11 @@ def _box(name: str, space: spaces.Box, path: tuple[str | int, ...], *, acting: b
     low, high = _bounds(space.low), _bounds(space.high)
     field = Field(name, Kind.BOX, dtype.name, tuple(space.shape), (), low, high)
     if not acting:
-        return Leaf(field, dtype, path)
+        return Leaf(field, dtype, path, plain=not path)
     bounded = bool(low or high)
-    return Leaf(field, dtype, path, np.dtype(space.dtype), None, *((space.low, space.high) if bounded else (None, None)))
+    return Leaf(
+        field, dtype, path, np.dtype(space.dtype), None, *((space.low, space.high) if bounded else (None, None))
+    )
 
 
 def _bounds(values: Array) -> tuple[float, ...]:
@@ -113,7 +116,7 @@ def _bounds(values: Array) -> tuple[float, ...]:
     if np.isinf(values).all():
         return ()
     most = float(np.finfo(np.float32).max)
-    found = tuple(float(value) for value in np.clip(values.astype(np.float64), -most, most).ravel())
+    found = tuple(float(value) for value in np.clip(values.astype(np.float64), -most, most).ravel() + 0.0)
     return found[:1] if len(set(found)) == 1 else found
 
 
@@ -183,7 +186,7 @@ def column(leaf: Leaf, value: Any, lead: tuple[int, ...]) -> Array:
 
 def _fits(came: np.dtype[Any], expected: np.dtype[Any]) -> bool:
     """Say whether converting loses at most precision: any integer will do where 0 and 1 or indices are expected."""
-    if expected.kind in "b" or expected == np.int8:
+    if expected.kind == "b" or expected == np.int8:
         return came.kind in "biu"
     return np.can_cast(came, expected, "same_kind")
 

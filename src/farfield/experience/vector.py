@@ -1,10 +1,10 @@
-"""Actions in, ticks out, from a class that steps all its environments at once; the one place where resets are normalised.
+"""Actions in, ticks out, from a class that steps all at once; the one place where auto-resets are normalised.
 
 Gymnasium knows three ways to go on after an end. NEXT_STEP is ours already. SAME_STEP gives a new episode's first
 observation and the last one in `info`; DISABLED is reset by us with a mask. Both become a tick with `final`.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -13,6 +13,8 @@ from farfield.errors import ConfigError, EnvError, SpecError
 from farfield.experience import finite, spaces
 from farfield.experience.seeds import episode_seed
 from farfield.types import Array, Columns, Tick
+
+_FLOAT = np.dtype(np.float32)
 
 
 class VectorLanes:
@@ -25,6 +27,9 @@ class VectorLanes:
         self.spec, self.count = layout.spec, int(env.num_envs)
         self._mode = mode(env, name)
         self._seed = {"seed": episode_seed(seed, 0, 0)} if seeded else {}
+        leaf = layout.observations[0]  # most have only this one, as it is: name, dtype and shape of its column
+        whole = (leaf.field.name, leaf.dtype, (self.count, *leaf.field.shape))
+        self._whole = whole if leaf.plain and len(layout.observations) == 1 else None
         self._all = np.ones(self.count, np.bool_)
         self._all.flags.writeable = False
         self._none = bytes(self.count)
@@ -33,7 +38,7 @@ class VectorLanes:
 
     def reset(self) -> Columns:
         """Begin a new episode in every lane and give its observations; the first time from the seed."""
-        value, info = self._call(self._env.reset, **self._seed)
+        value, info = self._reset(**self._seed)
         self._seed = {}
         self._ended, self._resting = np.zeros(self.count, np.bool_), False
         obs = self._columns(value, info)
@@ -42,10 +47,13 @@ class VectorLanes:
 
     def step(self, actions: Columns) -> Tick:
         """Step every lane once."""
-        answer = self._call(self._env.step, spaces.moves(self._layout, actions))
-        value, reward, terminated, truncated, info = answer
+        move = spaces.moves(self._layout, actions)
+        try:
+            value, reward, terminated, truncated, info = self._env.step(move)
+        except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
+            self._blame("step", error)
         obs = self._columns(value, info)
-        if reward.dtype != np.float32:
+        if reward.dtype is not _FLOAT:
             reward = reward.astype(np.float32)
         finite.check(self._name, obs, reward)
         ended = terminated | truncated
@@ -54,10 +62,10 @@ class VectorLanes:
             valid = self._all
             if self._resting:
                 valid = ~self._ended
-                reward = np.where(valid, reward, np.float32(0))
+                reward = reward * valid
                 terminated, truncated = terminated & valid, truncated & valid
                 ended = ended & valid
-                any_ended = bool(ended.any())
+                any_ended = ended.tobytes() != self._none
             self._ended, self._resting = ended, any_ended
             return Tick(obs, reward, terminated, truncated, valid, None)
         final = None
@@ -71,17 +79,23 @@ class VectorLanes:
         if self._mode is AutoresetMode.SAME_STEP:
             return obs, (lanes, self._last(info, lanes))
         last = {name: column[lanes] for name, column in obs.items()}
-        value, info = self._call(self._env.reset, options={"reset_mask": ended})
+        value, info = self._reset(options={"reset_mask": ended})
         fresh = self._columns(value, info)
         finite.check(self._name, fresh, np.zeros(self.count, np.float32))
         return fresh, (lanes, last)
+
+    def _reset(self, **how: Any) -> tuple[Any, Any]:
+        try:
+            return self._env.reset(**how)
+        except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
+            self._blame("reset", error)
 
     def _last(self, info: Any, lanes: Array) -> Columns:
         found = info.get("final_obs", info.get("final_observation"))
         if found is None:
             raise EnvError(
                 f"{self._name}: expected info['final_obs'] from a class that resets at once, came "
-                f"{sorted(info) or 'an empty info'}; add it, or set env.backend = \"sync\""
+                f'{sorted(info) or "an empty info"}; add it, or set env.backend = "sync"'
             )
         leaves = self._layout.observations
         if isinstance(found, np.ndarray) and found.dtype == object:  # an observation for each ended lane
@@ -93,26 +107,23 @@ class VectorLanes:
         return last
 
     def _columns(self, value: Any, info: Any) -> Columns:
-        columns: Columns = {}
-        for leaf in self._layout.observations:
-            part = value
-            if leaf.path or leaf.from_info or leaf.start is not None or leaf.field.sizes:
-                part = self._call(spaces.read, leaf, value, info, (self.count,))
-            elif part.dtype != leaf.dtype or part.shape != (self.count, *leaf.field.shape):
-                part = self._call(spaces.column, leaf, part, (self.count,))
-            columns[leaf.field.name] = part
-        return columns
-
-    def _call(self, function: Any, *given: Any, **named: Any) -> Any:
+        whole = self._whole
+        if whole and type(value) is np.ndarray and value.dtype is whole[1] and value.shape == whole[2]:
+            return {whole[0]: value}
         try:
-            return function(*given, **named)
-        except SpecError as error:
-            raise SpecError(f"{self._name} ({self.backend}): {error}") from error
-        except Exception as error:
-            raise EnvError(
-                f"{self._name} ({self.backend}, all lanes): {getattr(function, '__name__', 'call')}() raised "
-                f"{type(error).__name__}: {error}; repair the environment, or set env.backend = \"sync\" to see the lane"
-            ) from error
+            leaves = self._layout.observations
+            return {leaf.field.name: spaces.read(leaf, value, info, (self.count,)) for leaf in leaves}
+        except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
+            self._blame("step or reset", error)
+
+    def _blame(self, call: str, error: Exception) -> NoReturn:
+        where = f"{self._name} ({self.backend}, all lanes), {call}()"
+        if isinstance(error, SpecError):
+            raise SpecError(f"{where}: {error}") from error
+        raise EnvError(
+            f"{where} raised {type(error).__name__}: {error}; repair the environment, or set "
+            'env.backend = "sync" to see the lane'
+        ) from error
 
     def state(self) -> Columns:
         """Give nothing: these lanes cannot be brought back to where they are."""
@@ -122,7 +133,7 @@ class VectorLanes:
         """Begin anew; a state of replayable lanes is refused."""
         if columns:
             raise ConfigError(
-                f"{self._name}: lanes of {self.backend} cannot be restored; set env.backend = \"auto\" or \"sync\" as in "
+                f'{self._name}: lanes of {self.backend} cannot be restored; set env.backend = "auto" or "sync" as in '
                 "the run that made the state"
             )
         return self.reset()
@@ -138,6 +149,6 @@ def mode(env: Any, name: str) -> AutoresetMode:
     if isinstance(found, AutoresetMode):
         return found
     raise ConfigError(
-        f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, came {found!r}; add it to "
-        'the vector class, or set env.backend = "sync"'
+        f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, came {found!r}; add it "
+        'to the vector class, or set env.backend = "sync"'
     )

@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,8 +43,8 @@ class FragmentLog:
                 reached = base + path.stat().st_size
         if reached < end:
             raise CorruptError(
-                f"the fragment log in {self.folder} was expected to hold bytes {start} to {end}, but ends or has a gap at "
-                f"{reached}; resume from another checkpoint or start a new run"
+                f"the fragment log in {self.folder} was expected to hold bytes {start} to {end}, but ends or has a "
+                f"gap at {reached}; resume from another checkpoint or start a new run"
             )
         self.end = end
 
@@ -57,8 +58,8 @@ class FragmentLog:
         except OSError as error:
             self._undo()
             raise FullError(
-                f"cannot write {len(record)} bytes to the fragment log in {self.folder}: {error.strerror}; make room or "
-                "make the folder writable, then resume the run"
+                f"cannot write {len(record)} bytes to the fragment log in {self.folder}: {error.strerror}; make room "
+                "or make the folder writable, then resume the run"
             ) from error
         self.end += len(record)
         return position
@@ -78,7 +79,7 @@ class FragmentLog:
     def drop(self, before: int) -> None:
         """Delete segments that end before a position."""
         segments = self._segments()
-        for (_, path), (after, _) in zip(segments, segments[1:], strict=False):
+        for (_, path), (after, _) in pairwise(segments):
             if after <= before:
                 path.unlink()
 
@@ -135,8 +136,8 @@ def _payload(file: BinaryIO, path: Path, at: int, *, room: int) -> bytes:
     payload = file.read(min(length, room))
     if len(payload) != length or zlib.crc32(payload) != checksum:
         raise CorruptError(
-            f"{path} at byte {at}: expected a record of {length} bytes with checksum {checksum:08x}, found {len(payload)} "
-            f"bytes with {zlib.crc32(payload):08x}; resume from another checkpoint or start a new run"
+            f"{path} at byte {at}: expected a record of {length} bytes with checksum {checksum:08x}, found "
+            f"{len(payload)} bytes with {zlib.crc32(payload):08x}; resume from another checkpoint or start a new run"
         )
     return payload
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -15,19 +15,19 @@ Change = Literal["live", "recompile", "fixed"]
 C = TypeVar("C", bound=Struct)
 
 
-def live(description: str, *, ge: float | None = None, le: float | None = None) -> Meta:
+def live(description: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None) -> Meta:
     """Mark a number that enters the compiled update as an argument: the next update uses a change."""
-    return _meta("live", description, ge, le)
+    return _meta("live", description, ge=ge, gt=gt, le=le)
 
 
-def recompile(description: str, *, ge: float | None = None, le: float | None = None) -> Meta:
+def recompile(description: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None) -> Meta:
     """Mark a value that shapes the compiled update: a change applies once compiled, the old one running meanwhile."""
-    return _meta("recompile", description, ge, le)
+    return _meta("recompile", description, ge=ge, gt=gt, le=le)
 
 
-def fixed(description: str, *, ge: float | None = None, le: float | None = None) -> Meta:
+def fixed(description: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None) -> Meta:
     """Mark a value that a run keeps for ever; another one takes a fork."""
-    return _meta("fixed", description, ge, le)
+    return _meta("fixed", description, ge=ge, gt=gt, le=le)
 
 
 def changes(kind: type[Struct]) -> dict[str, Change]:
@@ -94,5 +94,6 @@ def unpack(column: Array, kind: type[C]) -> C:
         raise CorruptError(f"the checkpoint's hyper-parameters do not fit {kind.__module__}: {error}") from error
 
 
-def _meta(change: Change, description: str, ge: float | None, le: float | None) -> Meta:
-    return Meta(description=description, ge=ge, le=le, extra_json_schema={"change": change})
+def _meta(change: Change, description: str, **limits: float | None) -> Meta:
+    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    return Meta(description=description, extra_json_schema={"change": change}, **given)

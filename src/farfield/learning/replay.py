@@ -12,7 +12,7 @@ from farfield.learning.feeds import Batch
 from farfield.learning.fragmentlog import FragmentLog
 from farfield.learning.ring import Ring
 from farfield.learning.sumtree import SumTree
-from farfield.types import Array, Columns, Fragment, Name, Spec
+from farfield.types import Array, Columns, Fragment, Kind, Name, Spec
 
 SMALLEST = 1e-6  # added to priorities, so that every step can come again
 
@@ -62,13 +62,13 @@ class ReplayFeed:
     def __init__(self, config: Config, *, spec: Spec, steps: int, lanes: int, folder: Path, seed: int) -> None:
         if config.warmup > config.capacity:
             raise ConfigError(
-                f"replay.warmup = {config.warmup} steps never fit into replay.capacity = {config.capacity}; lower the first"
+                f"feed.warmup = {config.warmup} steps never fit into feed.capacity = {config.capacity}; lower the first"
             )
         self.config, self.steps, self.lanes = config, steps, lanes
         self.dropped = 0
         self.settled: list[Name] = []  # in the log, so an actor need not wait for them
         self._spec, self._seed = spec, seed
-        self._summed = [field.name for field in spec.observations if field.dtype.startswith("float")]
+        self._summed = [field for field in spec.observations if field.kind is Kind.BOX and not field.image]
         self._log = FragmentLog(folder, segment_bytes=config.segment_bytes)
         self._kept: deque[int] = deque(maxlen=config.checkpoints)  # where the log began at the last checkpoints
         self._begin()
@@ -183,7 +183,8 @@ class ReplayFeed:
             now = getattr(self.config, name)
             if now != before:
                 raise ConfigError(
-                    f"feed.{name} was {before} when the checkpoint was written and is now {now}; set it back, or start a new run"
+                    f"feed.{name} was {before} when the checkpoint was written and is now {now}; set it back, or start "
+                    "a new run"
                 )
 
     def _begin(self) -> None:
@@ -201,11 +202,11 @@ class ReplayFeed:
         """Put a fragment's rows into the ring, each to be sampled as eagerly as any so far."""
         lanes = fragment.columns["reward"].shape[1]
         block = self._ring.put(fragment)
-        slots = (block.base + np.arange(block.count)) % self.config.capacity
+        slots = (block.base + np.arange(block.rows)) % self.config.capacity
         before = np.count_nonzero(self._tree.values(slots))
         self._tree.put(slots, np.where(block.starts, self._counters.top if self.config.prioritised else 1.0, 0.0))
         self._counters.eligible += int(np.count_nonzero(block.starts) - before)
-        entry = _entry(fragment, position, block.base, block.base + max(0, block.count - lanes))
+        entry = _entry(fragment, position, block.base, block.base + max(0, block.rows - lanes))
         self._entries.append(entry)
         return entry
 
@@ -235,16 +236,15 @@ class ReplayFeed:
         return (weight / weight.max()).astype(np.float32)
 
     def _zeros(self) -> Columns:
-        sizes = {field.name: field.shape for field in self._spec.observations if field.name in self._summed}
-        return {f"{name}/{what}": np.zeros(shape) for name, shape in sizes.items() for what in ("sum", "square")}
+        return {f"{field.name}/{what}": np.zeros(field.shape) for field in self._summed for what in ("sum", "square")}
 
     def _sum(self, columns: Columns) -> None:
         """Add up new observations, so that normalisation sees each of them once."""
         valid = columns["valid"]
-        for name in self._summed:
-            seen = columns[name][:-1][valid].astype(np.float64)
-            self._sums[f"{name}/sum"] += seen.sum(axis=0)
-            self._sums[f"{name}/square"] += np.square(seen).sum(axis=0)
+        for field in self._summed:
+            seen = columns[field.name][:-1][valid].astype(np.float64)
+            self._sums[f"{field.name}/sum"] += seen.sum(axis=0)
+            self._sums[f"{field.name}/square"] += np.square(seen).sum(axis=0)
 
 
 def make(config: Config, *, spec: Spec, steps: int, lanes: int, folder: Path, seed: int) -> ReplayFeed:

@@ -21,19 +21,19 @@ class Tail(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The rows that a fragment took: `count` of them from number `base` on."""
+    """The rows that a fragment took: `rows` of them from number `base` on."""
 
     base: int
-    count: int
-    starts: Array  # [count] whether a window may begin there
+    rows: int
+    starts: Array  # [rows] whether a window may begin there
 
 
 class Ring:
     """The newest `capacity` rows. Rows are numbered as they come; row n is in slot n % capacity.
 
     A fragment of T steps and N lanes takes T x N rows, one for each last observation of a reset that was done at once,
-    and N for its last observations. These extra rows are not valid: they only end windows. When the stream's next fragment
-    arrives directly after, its first rows take the place of the latter.
+    and N for its last observations. These extra rows are not valid: they only end windows. When the stream's next
+    fragment arrives directly after, its first rows take the place of the latter.
     """
 
     def __init__(self, spec: Spec, capacity: int) -> None:
@@ -73,8 +73,8 @@ class Ring:
         count = T * N + len(finals) + N
         if count > self.capacity:
             raise ConfigError(
-                f"fragment {fragment.name}: {T} steps of {N} lanes need {count} rows, replay.capacity is {self.capacity}; "
-                "raise it or send shorter fragments"
+                f"fragment {fragment.name}: {T} steps of {N} lanes need {count} rows, feed.capacity is "
+                f"{self.capacity}; raise it or send shorter fragments"
             )
         tail = self._tails.pop(fragment.stream, None)
         joined = tail if tail is not None and tail.seq + 1 == fragment.seq and len(tail.rows) == N else None
@@ -92,7 +92,7 @@ class Ring:
         return Block(base, count, self._starts(columns, count))
 
     def windows(self, slots: Array, steps: int) -> Columns:
-        """Give the `steps` rows from each slot on: observations [steps + 1, B, …], others [steps, B, …], memory [B, …]."""
+        """Give `steps` rows from each slot on: observations [steps + 1, B, …], others [steps, B, …], memory [B, …]."""
         at = np.empty((steps + 1, len(slots)), np.int64)
         at[0] = slots
         for t in range(steps):
@@ -126,8 +126,8 @@ class Ring:
             if column is None or column.shape != (*lead, *rows.shape[1:]):
                 came = "nothing" if column is None else f"shape {column.shape}"
                 raise SpecError(
-                    f"fragment {fragment.name}: column {name!r} was expected with shape {(*lead, *rows.shape[1:])}, came with "
-                    f"{came}; start its producer again with the run's spec"
+                    f"fragment {fragment.name}: column {name!r} was expected with shape {(*lead, *rows.shape[1:])}, "
+                    f"came with {came}; start its producer again with the run's spec"
                 )
         return columns
 

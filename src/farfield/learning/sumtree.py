@@ -1,4 +1,4 @@
-"""Priorities of slots in, slots drawn in proportion to them out; array operations only, one for each level of the tree."""
+"""Priorities of slots in, slots drawn in proportion to them out: a few array operations for each level of a tree."""
 
 import numpy as np
 

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from farfield.errors import ConfigError
 from farfield.types import Array, Columns, Field, Network, Spec, noise_blocks
 
 Decide = Callable[[list[Array], Array | None], Array]
@@ -77,7 +78,7 @@ def log_prob(spec: Spec, network: Network, logits: Columns, action: Columns) -> 
         score = SCORE[head.kind](fields[head.action], inputs, action[head.action])
         total = score if total is None else total + score
     if total is None:
-        raise ValueError("a network without heads scores nothing")
+        raise ConfigError("the network has no heads, so it decides nothing; build it with a policy or q style")
     return total
 
 

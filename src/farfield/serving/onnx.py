@@ -40,7 +40,9 @@ def export(spec: Spec, network: Network, weights: Weights) -> bytes:
     inputs += [_info(f"memory/{name}", "float32", shape) for name, shape in states]
     outputs = [_info(field.name, field.dtype, field.shape) for field in spec.actions]
     outputs += [_info(f"after/{name}", "float32", shape) for name, shape in states]
-    outputs += [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in wanted]
+    nothing = {field.name: np.zeros((1, *field.shape), field.dtype) for field in observed}
+    found, _ = evaluate(network, weights, nothing, wanted)
+    outputs += [_info(name, "float32", value.shape[1:]) for name, value in found.items()]
     made = onnx.helper.make_graph(graph.nodes, "farfield", inputs, outputs, graph.constants)
     opset = onnx.helper.make_opsetid("", OPSET)
     model = onnx.helper.make_model(made, opset_imports=[opset], ir_version=IR, producer_name="farfield")
@@ -156,7 +158,7 @@ class _Graph:
         if node.op == "input":
             self.op("Cast", node.inputs, node.name, to=_code(node.options["dtype"]))
         elif node.op == "param":
-            lanes = self.cut(self.op("Shape", [self._column]), 0, 1)
+            lanes = self.op("Shape", [self._column], start=0, end=1)
             shape = self.op("Concat", [lanes, self.constant(tensors["tensor"].shape, "int64")], axis=0)
             self.op("Expand", [self.constant(tensors["tensor"]), shape], node.name)
         elif node.op in ("gru", "lstm"):

@@ -35,8 +35,8 @@ def _normalise(parts: Parts) -> Array:
     parts.refresh.append(partial(np.sqrt, scale, scale))
     parts.steps.append(partial(np.subtract, x, mean, out))
     parts.steps.append(partial(np.divide, out, scale, out))
-    parts.steps.append(partial(np.maximum, out, -clip, out))
-    parts.steps.append(partial(np.minimum, out, clip, out))
+    parts.steps.append(partial(np.maximum, out, -clip, out=out))
+    parts.steps.append(partial(np.minimum, out, clip, out=out))
     return out
 
 
@@ -88,7 +88,7 @@ def _max_pool(parts: Parts) -> Array:
     out = np.empty(windows.shape[:4], np.float32)
     parts.steps.append(partial(np.copyto, out, windows[..., 0, 0]))
     for place in range(1, size * size):
-        parts.steps.append(partial(np.maximum, out, windows[..., place // size, place % size], out))
+        parts.steps.append(partial(np.maximum, out, windows[..., place // size, place % size], out=out))
     return out
 
 
@@ -151,7 +151,7 @@ def _tanh(parts: Parts) -> Array:
 
 def _relu(parts: Parts) -> Array:
     out = _output(parts)
-    parts.steps.append(partial(np.maximum, parts.inputs[0], np.float32(0), out))
+    parts.steps.append(partial(np.maximum, parts.inputs[0], np.float32(0), out=out))
     return out
 
 

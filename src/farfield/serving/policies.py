@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from farfield.errors import CorruptError, MissingError, SpecError
+from farfield.errors import CorruptError, MissingError, SpecError, nearest
 from farfield.serving import decisions
 from farfield.serving.interpreter import Program, needed
 from farfield.types import Array, Choice, Columns, Memory, Network, Noise, Spec, Version, Weights, acting, noise_blocks
@@ -38,6 +38,8 @@ class NumpyPolicy:
 
         The memory of lanes where an episode begins must be zero: the caller sees to that. All arrays are the caller's.
         """
+        if self._column not in obs:
+            raise SpecError(f"column {self._column!r} is missing; {nearest(self._column, obs)}")
         lanes = len(obs[self._column])
         program = self._programs.get(lanes) or self._compile(lanes)
         values = program.run(obs, memory)

@@ -20,6 +20,18 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(BARS[round((mean - low) * scale)] for mean in means)
 
 
+def histogram(values: Sequence[float], width: int = 24) -> str:
+    """Draw how values spread between their least and their largest: one bar for each part of that way."""
+    low, high = min(values), max(values)
+    if high <= low:
+        return BARS[-1]
+    counts = [0] * width
+    for value in values:
+        counts[min(width - 1, int((value - low) / (high - low) * width))] += 1
+    most = max(counts)
+    return "".join(BARS[-(-count * (len(BARS) - 1) // most)] if count else " " for count in counts)
+
+
 def chart(x: Sequence[float], y: Sequence[float], *, width: int = 60, height: int = 8) -> list[str]:
     """Draw a curve in braille dots: `height` lines of `width` characters, from min(x) to max(x)."""
     points = [(a, b) for a, b in zip(x, y, strict=True) if math.isfinite(a) and math.isfinite(b)]

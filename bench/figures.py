@@ -1,0 +1,197 @@
+"""Options go in; the measured figures 1 to 5, each with its rows and its targets, come out as plain data."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import environments
+import measure
+import systems
+from systems import Options
+
+Row = dict[str, Any]
+Side = Callable[[int], Row]  # a seed -> a row
+
+
+def cartpole(options: Options) -> list[Row]:
+    """Figures 1 and 2: rate, and time from process start to solved, beside four peers."""
+    env, steps = "CartPole-v1", 60_000 if options.quick else 2_000_000
+    systems.prepare(options, environments.PEERS)
+    rate: dict[str, Side] = {
+        "farfield": lambda seed: systems.ours(options, env, seed, steps=steps),
+        **{name: _peer(options, name, env, None, options.seconds) for name in environments.PEERS},
+    }
+    rows = interleave(options, rate)
+    targets = [_ratio(rows, "steps_per_second", "farfield", peer, 10 if peer in ("sb3", "cleanrl") else 15)
+               for peer in environments.PEERS]  # fmt: skip
+    first = figure("1", "CartPole-v1, PPO: steps per second", rows, targets)
+    goal, limit = (100.0, 30.0) if options.quick else (475.0, 180.0)
+    solved: dict[str, Side] = {
+        "farfield": lambda seed: systems.ours(options, env, seed, until=goal, steps=2_000_000),
+        **{name: _peer(options, name, env, goal, limit) for name in environments.PEERS},
+    }
+    rows = interleave(options, solved)
+    targets = [_fastest(rows, "solved_seconds", 0.5)]
+    title = f"CartPole-v1: seconds from process start to a mean return of {goal:g}, nothing compiled before"
+    return [first, figure("2a", title, rows, targets), _start(options)]
+
+
+def lunar(options: Options) -> list[Row]:
+    """Figure 3: rate and time to 200 beside Stable-Baselines3, on Gymnasium's environment and on EnvPool."""
+    env, steps = "LunarLander-v3", 60_000 if options.quick else 800_000
+    systems.prepare(options, ("sb3",))
+    ours = {
+        "farfield, Gymnasium": {"actors": 1, "more": {"lanes.backend": "sync"}},
+        "farfield, Gymnasium, 2 actors": {"actors": 2, "more": {"lanes.backend": "sync"}},
+        "farfield, EnvPool": {"actors": 1, "more": {"lanes.backend": "envpool"}},
+    }
+    rows = interleave(options, {
+        "sb3": _peer(options, "sb3", env, None, options.seconds),
+        **{name: _ours(options, env, name, {"steps": steps} | chosen) for name, chosen in ours.items()},
+    })  # fmt: skip
+    best = max(
+        ("farfield, Gymnasium", "farfield, Gymnasium, 2 actors"), key=lambda n: median(rows, n, "steps_per_second") or 0
+    )
+    targets = [
+        _ratio(rows, "steps_per_second", best, "sb3", 4),
+        _ratio(rows, "steps_per_second", "farfield, EnvPool", "sb3", 6),
+    ]
+    first = figure("3a", "LunarLander-v3, PPO: steps per second (render_mode=None everywhere)", rows, targets)
+    goal, limit = (-150.0, 40.0) if options.quick else (200.0, 300.0)
+    rows = interleave(options, {
+        "sb3": _peer(options, "sb3", env, goal, limit),
+        **{name: _ours(options, env, name, {"until": goal, "steps": 4_000_000} | ours[name])
+           for name in (best, "farfield, EnvPool")},
+    })  # fmt: skip
+    targets = [_share(rows, "solved_seconds", name, "sb3", 0.25) for name in (best, "farfield, EnvPool")]
+    title = f"LunarLander-v3: seconds from process start to a mean return of {goal:g}, nothing compiled before"
+    return [first, figure("3b", title, rows, targets)]
+
+
+def update(options: Options) -> list[Row]:
+    """Figure 4: one update on one core, beside PyTorch in CleanRL's style."""
+    systems.prepare(options, ("torch",))
+    return [_script(options, "update.py", "4", "One PPO update: 8,192 samples, 4 epochs, 2 × 64, one core")]
+
+
+def wire(options: Options) -> list[Row]:
+    """Figure 5: encoding, decoding and moving fragments."""
+    return [_script(options, "wire.py", "5", "Encoding and moving fragments")]
+
+
+def interleave(options: Options, sides: dict[str, Side]) -> list[Row]:
+    """Measure every side once, then every side again: what disturbs the machine for a while disturbs all of them."""
+    rows: list[Row] = []
+    for repetition in range(options.repeat):
+        for name, side in sides.items():
+            row = side(repetition + 1) | {"system": name, "repetition": repetition + 1}
+            rows.append(row)
+            shown = {key: row.get(key) for key in ("steps_per_second", "solved_seconds", "cores_of_others", "error")}
+            print(f"  {repetition + 1} {name}: {json.dumps(shown)}", file=sys.stderr, flush=True)
+    return rows
+
+
+def median(rows: list[Row], system: str, key: str) -> float | None:
+    """Give the median of a side's repetitions; None when any of them has no figure."""
+    values = [row.get(key) for row in rows if row["system"] == system]
+    if not values or any(value is None for value in values):
+        return None
+    return statistics.median(values)
+
+
+def figure(number: str, title: str, rows: list[Row], targets: list[Row]) -> Row:
+    """Put a figure together."""
+    return {"figure": number, "title": title, "rows": rows, "targets": targets}
+
+
+def target(text: str, value: float | None, bound: float, *, most: bool = False, unit: str = "") -> Row:
+    """Compare a value with its target; a value that could not be measured has reached nothing."""
+    reached = value is not None and (value <= bound if most else value >= bound)
+    return {"text": text, "value": value, "target": bound, "most": most, "unit": unit, "reached": reached}
+
+
+def _peer(options: Options, name: str, env: str, until: float | None, seconds: float) -> Side:
+    return lambda seed: systems.peer(options, name, env, seed, until=until, seconds=seconds)
+
+
+def _ours(options: Options, env: str, name: str, chosen: dict[str, Any]) -> Side:
+    return lambda seed: systems.ours(options, env, seed, name=name, **chosen)
+
+
+def _ratio(rows: list[Row], key: str, ours: str, peer: str, bound: float) -> Row:
+    mine, theirs = median(rows, ours, key), median(rows, peer, key)
+    return target(f"{ours} ÷ {peer}, steps/s", mine / theirs if mine and theirs else None, bound, unit="×")
+
+
+def _share(rows: list[Row], key: str, ours: str, peer: str, bound: float) -> Row:
+    """Compare times; where a peer did not get there in its time, the limit counts as its time, which flatters it."""
+    mine, times = median(rows, ours, key), [row for row in rows if row["system"] == peer and not row["error"]]
+    spent = [row.get(key) or row["wall_seconds"] for row in times]
+    theirs = statistics.median(spent) if spent else None
+    return target(f"{ours} ÷ {peer}, seconds", mine / theirs if mine and theirs else None, bound, most=True, unit="×")
+
+
+def _fastest(rows: list[Row], key: str, bound: float) -> Row:
+    found = {peer: value for peer in environments.PEERS if (value := median(rows, peer, key)) is not None}
+    if not found:
+        return target("farfield ÷ fastest peer, seconds", None, bound, most=True, unit="×")
+    return _share(rows, key, "farfield", min(found, key=lambda peer: found[peer]), bound)
+
+
+def _start(options: Options) -> Row:
+    """Measure when the first update is finished, with nothing compiled before and with all of it kept."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        kept = Path(folder)
+        systems.ours(options, "CartPole-v1", 99, steps=20_000, compiled=kept)
+        sides: dict[str, Side] = {
+            "farfield, cold": lambda seed: systems.ours(options, "CartPole-v1", seed, steps=20_000),
+            "farfield, warm": lambda seed: systems.ours(options, "CartPole-v1", seed, steps=20_000, compiled=kept),
+        }
+        rows = interleave(options, sides)
+    key = "first_update_seconds"
+    targets = [
+        target("first update after a cold start", median(rows, "farfield, cold", key), 5.0, most=True, unit="s"),
+        target("first update, warm cache", median(rows, "farfield, warm", key), 2.5, most=True, unit="s"),
+    ]
+    return figure("2b", "Seconds from process start to the first finished update", rows, targets)
+
+
+def _script(options: Options, name: str, number: str, title: str) -> Row:
+    """Run a bench of its own: lines of JSON with name, value, unit, target."""
+    measure.wait_for_quiet(options.quiet)
+    command = [sys.executable, str(systems.BENCH / name), "--json", *(["--quick"] if options.quick else [])]
+    variables = {"FARFIELD_BENCH_CACHE": str(options.cache)}
+    if "torch" in options.pythons:
+        variables["FARFIELD_BENCH_TORCH"] = str(options.pythons["torch"])
+    if options.quick and "--quick" not in _help(command[:2]):
+        command.remove("--quick")
+    outcome = measure.run(command, cwd=systems.BENCH.parent, timeout=600, env=variables)
+    lines = [line for _, line in outcome.lines if "name" in line]
+    rows = [{"system": line["name"], **line, **outcome.facts()} for line in lines] or [
+        {"system": name, **outcome.facts()}
+    ]
+    targets = [
+        target(line["name"], line["value"], line["target"], most=_most(line), unit=line.get("unit", ""))
+        for line in lines
+        if line.get("target") is not None
+    ]
+    if outcome.error:
+        targets.append(target(f"{name}: {outcome.error}", None, 0))
+    return figure(number, title, rows, targets)
+
+
+def _most(line: Row) -> bool:
+    """Whether less is better: times and sizes."""
+    return line.get("unit", "") in {"s", "ms", "us", "µs", "ns", "MB", "bytes"}
+
+
+def _help(command: list[str]) -> str:
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False, env=os.environ)
+    return done.stdout

@@ -1,9 +1,7 @@
 """Options go in; the measured figures 1 to 5, each with its rows and its targets, come out as plain data."""
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -28,7 +26,7 @@ def cartpole(options: Options) -> list[Row]:
         **{name: _peer(options, name, env, None, options.seconds) for name in environments.PEERS},
     }
     rows = interleave(options, rate)
-    targets = [_ratio(rows, "steps_per_second", "farfield", peer, 10 if peer in ("sb3", "cleanrl") else 15)
+    targets = [_ratio(rows, "farfield", peer, 10 if peer in ("sb3", "cleanrl") else 15)
                for peer in environments.PEERS]  # fmt: skip
     first = figure("1", "CartPole-v1, PPO: steps per second", rows, targets)
     goal, limit = (100.0, 30.0) if options.quick else (475.0, 180.0)
@@ -37,7 +35,7 @@ def cartpole(options: Options) -> list[Row]:
         **{name: _peer(options, name, env, goal, limit) for name in environments.PEERS},
     }
     rows = interleave(options, solved)
-    targets = [_fastest(rows, "solved_seconds", 0.5)]
+    targets = [_fastest(rows, 0.5)]
     title = f"CartPole-v1: seconds from process start to a mean return of {goal:g}, nothing compiled before"
     return [first, figure("2a", title, rows, targets), _start(options)]
 
@@ -59,8 +57,8 @@ def lunar(options: Options) -> list[Row]:
         ("farfield, Gymnasium", "farfield, Gymnasium, 2 actors"), key=lambda n: median(rows, n, "steps_per_second") or 0
     )
     targets = [
-        _ratio(rows, "steps_per_second", best, "sb3", 4),
-        _ratio(rows, "steps_per_second", "farfield, EnvPool", "sb3", 6),
+        _ratio(rows, best, "sb3", 4),
+        _ratio(rows, "farfield, EnvPool", "sb3", 6),
     ]
     first = figure("3a", "LunarLander-v3, PPO: steps per second (render_mode=None everywhere)", rows, targets)
     goal, limit = (-150.0, 40.0) if options.quick else (200.0, 300.0)
@@ -69,7 +67,7 @@ def lunar(options: Options) -> list[Row]:
         **{name: _ours(options, env, name, {"until": goal, "steps": 4_000_000} | ours[name])
            for name in (best, "farfield, EnvPool")},
     })  # fmt: skip
-    targets = [_share(rows, "solved_seconds", name, "sb3", 0.25) for name in (best, "farfield, EnvPool")]
+    targets = [_share(rows, name, "sb3", 0.25) for name in (best, "farfield, EnvPool")]
     title = f"LunarLander-v3: seconds from process start to a mean return of {goal:g}, nothing compiled before"
     return [first, figure("3b", title, rows, targets)]
 
@@ -98,11 +96,19 @@ def interleave(options: Options, sides: dict[str, Side]) -> list[Row]:
 
 
 def median(rows: list[Row], system: str, key: str) -> float | None:
-    """Give the median of a side's repetitions; None when any of them has no figure."""
+    """Give the median of our repetitions; None when any of them has no figure."""
     values = [row.get(key) for row in rows if row["system"] == system]
     if not values or any(value is None for value in values):
         return None
     return statistics.median(values)
+
+
+def peer_median(rows: list[Row], peer: str, key: str) -> float | None:
+    """Give the median of a peer's repetitions that ran; where it did not get there its time is the limit's."""
+    mine = [row for row in rows if row["system"] == peer and not row["error"]]
+    values = [row.get(key) or (row["wall_seconds"] if key == "solved_seconds" else None) for row in mine]
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def figure(number: str, title: str, rows: list[Row], targets: list[Row]) -> Row:
@@ -124,24 +130,22 @@ def _ours(options: Options, env: str, name: str, chosen: dict[str, Any]) -> Side
     return lambda seed: systems.ours(options, env, seed, name=name, **chosen)
 
 
-def _ratio(rows: list[Row], key: str, ours: str, peer: str, bound: float) -> Row:
-    mine, theirs = median(rows, ours, key), median(rows, peer, key)
+def _ratio(rows: list[Row], ours: str, peer: str, bound: float) -> Row:
+    mine, theirs = median(rows, ours, "steps_per_second"), peer_median(rows, peer, "steps_per_second")
     return target(f"{ours} ÷ {peer}, steps/s", mine / theirs if mine and theirs else None, bound, unit="×")
 
 
-def _share(rows: list[Row], key: str, ours: str, peer: str, bound: float) -> Row:
-    """Compare times; where a peer did not get there in its time, the limit counts as its time, which flatters it."""
-    mine, times = median(rows, ours, key), [row for row in rows if row["system"] == peer and not row["error"]]
-    spent = [row.get(key) or row["wall_seconds"] for row in times]
-    theirs = statistics.median(spent) if spent else None
-    return target(f"{ours} ÷ {peer}, seconds", mine / theirs if mine and theirs else None, bound, most=True, unit="×")
+def _share(rows: list[Row], ours: str, peer: str, bound: float) -> Row:
+    mine, theirs = median(rows, ours, "solved_seconds"), peer_median(rows, peer, "solved_seconds")
+    value = mine / theirs if mine and theirs else None
+    return target(f"{ours} ÷ {peer}, seconds", value, bound, most=True, unit="×")
 
 
-def _fastest(rows: list[Row], key: str, bound: float) -> Row:
-    found = {peer: value for peer in environments.PEERS if (value := median(rows, peer, key)) is not None}
-    if not found:
-        return target("farfield ÷ fastest peer, seconds", None, bound, most=True, unit="×")
-    return _share(rows, key, "farfield", min(found, key=lambda peer: found[peer]), bound)
+def _fastest(rows: list[Row], bound: float) -> Row:
+    """Compare with the peer that is solved first; one that cannot run does not make us look better or worse."""
+    times = {peer: peer_median(rows, peer, "solved_seconds") for peer in environments.PEERS}
+    found = {peer: time for peer, time in times.items() if time is not None}
+    return _share(rows, "farfield", min(found, key=lambda peer: found[peer], default="any peer"), bound)
 
 
 def _start(options: Options) -> Row:
@@ -166,12 +170,12 @@ def _start(options: Options) -> Row:
 def _script(options: Options, name: str, number: str, title: str) -> Row:
     """Run a bench of its own: lines of JSON with name, value, unit, target."""
     measure.wait_for_quiet(options.quiet)
-    command = [sys.executable, str(systems.BENCH / name), "--json", *(["--quick"] if options.quick else [])]
+    script = systems.BENCH / name
+    quick = ["--quick"] if options.quick and script.exists() and '"--quick"' in script.read_text() else []
+    command = [sys.executable, str(script), "--json", *quick]
     variables = {"FARFIELD_BENCH_CACHE": str(options.cache)}
     if "torch" in options.pythons:
         variables["FARFIELD_BENCH_TORCH"] = str(options.pythons["torch"])
-    if options.quick and "--quick" not in _help(command[:2]):
-        command.remove("--quick")
     outcome = measure.run(command, cwd=systems.BENCH.parent, timeout=600, env=variables)
     lines = [line for _, line in outcome.lines if "name" in line]
     rows = [{"system": line["name"], **line, **outcome.facts()} for line in lines] or [
@@ -190,8 +194,3 @@ def _script(options: Options, name: str, number: str, title: str) -> Row:
 def _most(line: Row) -> bool:
     """Whether less is better: times and sizes."""
     return line.get("unit", "") in {"s", "ms", "us", "µs", "ns", "MB", "bytes"}
-
-
-def _help(command: list[str]) -> str:
-    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False, env=os.environ)
-    return done.stdout

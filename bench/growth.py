@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import measure
 import systems
 from figures import figure, target
 
@@ -101,5 +100,4 @@ def _curve(axes: Any, rows: list[Any], key: str, label: str) -> None:
 if __name__ == "__main__":
     from run import options_of
 
-    measure.wait_for_quiet(0)
     print(json.dumps(measure_growth(options_of(sys.argv[1:]), Path(__file__).parent.parent / "docs"), indent=1))

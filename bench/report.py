@@ -46,7 +46,7 @@ def render(results: Row) -> str:
         lines += [f"**{name} was not measured:** {reason}", ""]
     lines += ["## Targets", "", "| figure | what | value | target | reached |", "|---|---|---:|---:|---|"]
     for figure in results["figures"]:
-        lines += [_target(figure["figure"], target) for target in figure["targets"]]
+        lines += [_target(figure["figure"], target, _mark(target, figure, results)) for target in figure["targets"]]
     for figure in results["figures"]:
         lines += ["", f"## {figure['figure']}. {figure['title']}", "", *_table(figure["rows"])]
         lines += _plots(figure["figure"])
@@ -58,8 +58,8 @@ def summary(results: Row) -> str:
     lines = []
     for figure in results["figures"]:
         for target in figure["targets"]:
-            mark = "reached" if target["reached"] else "NOT reached"
-            lines.append(f"{figure['figure']:>3}  {target['text']}: {_value(target)} (target {_bound(target)}): {mark}")
+            mark = _mark(target, figure, results)
+            lines.append(f"{figure['figure']:>3}  {target['text']}: {_value(target)}, target {_bound(target)}: {mark}")
     return "\n".join(lines)
 
 
@@ -101,8 +101,15 @@ def _plots(number: str) -> list[str]:
     return ["", "![Rate against lanes and actors](growth-sampling.png)", "", "![Cost against width](growth-width.png)"]
 
 
-def _target(number: str, target: Row) -> str:
-    mark = "yes" if target["reached"] else "**no**"
+def _mark(target: Row, figure: Row, results: Row) -> str:
+    """Judge a target; a quick run judges nothing, and a disturbed one says that it was."""
+    if results["quick"]:
+        return "not judged (quick)"
+    disturbed = any(row.get("cores_of_others", 0.0) > measure.BUSY for row in figure["rows"])
+    return ("yes" if target["reached"] else "**no**") + (", disturbed" if disturbed else "")
+
+
+def _target(number: str, target: Row, mark: str) -> str:
     return f"| {number} | {target['text'].replace('|', '/')} | {_value(target)} | {_bound(target)} | {mark} |"
 
 

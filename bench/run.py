@@ -37,7 +37,7 @@ def options_of(words: list[str], parser: argparse.ArgumentParser | None = None) 
     parser.add_argument("--quick", action="store_true", help="a few seconds each: shows that all of it runs")
     parser.add_argument("--repeat", type=int, help="repetitions of each side (3; quick: 1)")
     parser.add_argument("--seconds", type=float, help="of each peer's run for its rate (20; quick: 5)")
-    parser.add_argument("--quiet", type=float, help="longest wait for a quiet machine before each run (60; quick: 0)")
+    parser.add_argument("--quiet", type=float, help="longest wait for a quiet machine before each run (30; quick: 0)")
     parser.add_argument("--cache", type=Path, default=environments.CACHE, help="where peers are installed")
     parser.add_argument("--farfield", help="the command to measure as ours, by default the one beside this Python")
     given, _ = parser.parse_known_args(words)
@@ -47,7 +47,7 @@ def options_of(words: list[str], parser: argparse.ArgumentParser | None = None) 
         cache=given.cache.expanduser().resolve(),
         quick=quick,
         repeat=given.repeat or (1 if quick else 3),
-        quiet=given.quiet if given.quiet is not None else (0.0 if quick else 60.0),
+        quiet=given.quiet if given.quiet is not None else (0.0 if quick else 30.0),
         seconds=given.seconds or (5.0 if quick else 20.0),
     )
 

@@ -24,11 +24,13 @@ def measure_startup(options: systems.Options) -> list[dict[str, Any]]:
     helps = [1000 * _wall([*options.farfield, "--help"]) for _ in range(repeat)]
     run = systems.ours(options, "CartPole-v1", 1, steps=60_000 if options.quick else 500_000)
     memory = run["peak_megabytes"] if run.get("steps") else None
+    names = ("cores_of_others", "busy_cores_before", "processes", "backend", "actors", "error")
+    conditions = {name: run.get(name) for name in names}
     rows = [
         _row("import farfield, beyond NumPy", beyond, "ms"),
         _row("import numpy", numpy, "ms"),
         _row("farfield --help", helps, "ms"),
-        {"system": "learner and one actor together", "value": memory, "unit": "MB", **run},
+        {"system": "learner and one actor together", "value": memory, "unit": "MB", **conditions},
     ]
     targets = [
         target("import farfield, beyond NumPy", statistics.median(beyond), 40, most=True, unit="ms"),

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -67,8 +69,14 @@ def huber(error: Array) -> Array:
 
 
 def values(network: Network, weights: Columns, batch: Columns, **recurrent: Any) -> Array:
-    rows = {name: batch[name] for name in ("obs", "mask")}
-    return np.asarray(graph.apply(network, weights, rows, [network.outputs["q"]], **recurrent)[network.outputs["q"]])
+    rows = {name: batch[name] for name in ("obs", "mask") if name in batch}
+    node = network.outputs["q"]
+    apply = jax.jit(lambda weights, rows, recurrent: graph.apply(network, weights, rows, [node], **recurrent)[node])
+    return np.asarray(apply(weights, rows, recurrent))
+
+
+def loss(weights: Columns, target: Columns, batch: Columns, made: qvalues.Rule, live: Columns = LIVE) -> Any:
+    return jax.jit(partial(qvalues.loss, rule=made))(weights, target, {}, batch, live)
 
 
 def next_values(online: Array, target: Array, double: bool) -> Array:
@@ -83,9 +91,10 @@ def rule(network: Network, n: int, double: bool, *, sequences: bool = False, bur
     return qvalues.Rule(network, SPEC, n, double, sequences=sequences, burn_in=burn_in)
 
 
-@pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("dueling", [True, False])
-@pytest.mark.parametrize(("n", "steps"), [(1, 1), (3, 3), (2, 5)])
+@pytest.mark.parametrize(
+    ("double", "dueling", "n", "steps"),
+    [(True, False, 1, 1), (False, False, 1, 1), (True, True, 3, 3), (False, True, 2, 5)],
+)
 def test_the_loss_of_windows_is_the_textbooks(double: bool, dueling: bool, n: int, steps: int) -> None:
     rng = np.random.default_rng(n)
     network = networks.build(networks.Config(hidden=(8,)), SPEC, style="q", dueling=dueling)
@@ -94,14 +103,12 @@ def test_the_loss_of_windows_is_the_textbooks(double: bool, dueling: bool, n: in
     q = values(network, weights, batch)
     after = next_values(q, values(network, target, batch), double)
     errors = np.array([q[0, b, batch["action"][0, b]] - target_of(batch, after, 0, b, n, 0.9) for b in range(40)])
-    loss, (_, found) = qvalues.loss(weights, target, {}, batch, LIVE, rule(network, n, double))
+    cost, (_, found) = loss(weights, target, batch, rule(network, n, double))
     assert np.allclose(found, np.abs(errors), atol=1e-5)
-    assert np.isclose(loss, (batch["weight"] * huber(errors)).mean(), atol=1e-5)
+    assert np.isclose(cost, (batch["weight"] * huber(errors)).mean(), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize("burn_in", [0, 2])
-@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize(("kind", "burn_in", "double"), [("gru", 0, False), ("gru", 2, True), ("lstm", 2, True)])
 def test_the_loss_of_sequences_is_the_textbooks(kind: Any, burn_in: int, double: bool) -> None:
     rng = np.random.default_rng(burn_in)
     steps, lanes, n = 6, 10, 2
@@ -120,8 +127,8 @@ def test_the_loss_of_sequences_is_the_textbooks(kind: Any, burn_in: int, double:
                 costs.append(batch["weight"][b] * huber(error))
                 sizes[t, b] = abs(error)
     made = rule(network, n, double, sequences=True, burn_in=burn_in)
-    loss, (_, found) = qvalues.loss(weights, target, {}, batch, LIVE, made)
-    assert np.isclose(loss, np.mean(costs), atol=1e-5)
+    cost, (_, found) = loss(weights, target, batch, made)
+    assert np.isclose(cost, np.mean(costs), atol=1e-5)
     some = ~np.isnan(sizes).all(0)
     assert np.allclose(
         np.asarray(found)[some], 0.9 * np.nanmax(sizes[:, some], 0) + 0.1 * np.nanmean(sizes[:, some], 0), atol=1e-5
@@ -140,7 +147,7 @@ def test_forbidden_actions_have_no_say_in_targets() -> None:
     batch["action"][:] = 0
     batch["mask"][0] = True
     batch["mask"][1] = [[True, True, False, False], [True, True, True, True], [False, False, False, False]]
-    _, (figures, errors) = qvalues.loss(weights, weights, {}, batch, LIVE, rule(network, 1, True))
+    _, (figures, errors) = loss(weights, weights, batch, rule(network, 1, True))
     assert np.allclose(errors, [0.9 * 2 - 1, 0.9 * 100 - 1, 1], atol=1e-4)
     assert np.isclose(figures["target"], (1.8 + 90 + 0) / 3, rtol=1e-4)
 
@@ -149,13 +156,11 @@ def test_rows_that_are_not_valid_do_not_matter() -> None:
     batch = batch_of(np.random.default_rng(4), 3, 30)
     network = networks.build(networks.Config(hidden=(8,)), SPEC, style="q")
     weights = networks.initialise(network, seed=1)
-    one = qvalues.loss(weights, weights, {}, batch, LIVE, rule(network, 3, True))
+    one = loss(weights, weights, batch, rule(network, 3, True))
     spoilt = {name: column.copy() for name, column in batch.items()}
     spoilt["reward"][~batch["valid"]] = np.nan
-    gone = np.zeros_like(batch["valid"])
-    gone[1:] = np.cumsum(~batch["valid"], 0)[1:] > 0
-    spoilt["obs"][1:][np.concatenate([gone[1:], gone[-1:]])] = 1e6
-    other = qvalues.loss(weights, weights, {}, spoilt, LIVE, rule(network, 3, True))
+    spoilt["obs"][1:][np.cumsum(~batch["valid"], 0) > 0] = 1e6
+    other = loss(weights, weights, spoilt, rule(network, 3, True))
     assert float(one[0]) == float(other[0])
 
 
@@ -177,8 +182,7 @@ def random_batch(rng: np.random.Generator, algorithm_config: dqn.Config, spec: S
 
 
 def greedy(algorithm: dqn.Dqn, obs: Array) -> Array:
-    network, weights = algorithm.network, algorithm.weights()
-    return np.asarray(graph.apply(network, weights, {"obs": obs}, [network.outputs["q"]])[network.outputs["q"]])
+    return values(algorithm.network, algorithm.weights(), {"obs": obs})
 
 
 def one_hot(places: Array, size: int) -> Array:
@@ -302,7 +306,7 @@ def test_priorities_are_the_errors_of_the_lanes_in_order() -> None:
     algorithm.learn(batch)
     live = {"gamma": np.float32(config.gamma), "huber": np.float32(1)}
     made_rule = qvalues.Rule(algorithm.network, PLAIN, 1, True, sequences=False, burn_in=0)
-    _, (_, expected) = qvalues.loss(before, before, {}, batch, live, made_rule)
+    _, (_, expected) = loss(before, before, batch, made_rule, live)
     assert np.allclose(algorithm.priorities(), expected, atol=1e-5)  # type: ignore[arg-type]
 
 

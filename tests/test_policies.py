@@ -233,8 +233,11 @@ def test_observations_and_noise_of_other_shapes_are_refused():
         policy.act({"obs": np.zeros((8, 3), np.float32)}, noise=None, memory={})
     with pytest.raises(SpecError, match=r"noise: expected shape \(8, 3\), came \(8, 2\)"):
         policy.act({"obs": observed()}, noise=np.zeros((8, 2), np.float32), memory={})
-    with pytest.raises(SpecError, match=r"column 'obs' is missing; did you mean ob?"):
+    with pytest.raises(SpecError, match=r"column 'obs' is missing; did you mean ob"):
         policy.act({"ob": observed()}, noise=None, memory={})
+    recurrent, _ = loaded(ONE, config=Config(kind="gru", core=5))
+    with pytest.raises(SpecError, match=r"memory 'core': expected shape \(8, 5\), came \(1, 5\)"):
+        recurrent.act({"obs": observed()}, noise=None, memory=recurrent.memory(1))
 
 
 def test_an_unknown_operator_is_named():

@@ -42,7 +42,7 @@ def land_smoothly(obs: Array) -> Array:
 
 
 def at_random(env: str) -> Rule:
-    rng, space = np.random.default_rng(0), gymnasium.make(env).action_space
+    rng, space = np.random.default_rng(0), gymnasium.make(gymnasium.registry[env]).action_space
     if isinstance(space, gymnasium.spaces.Discrete):
         return lambda obs: rng.integers(space.n, size=len(obs))
     assert isinstance(space, gymnasium.spaces.Box)
@@ -102,7 +102,7 @@ def place(env: str, one: Any, obs: Array) -> None:
 
 def largest_difference(env: str, found: list[tuple[Any, ...]]) -> float:
     """Do every step again in Gymnasium; rewards and ends must agree, observations differ by what is returned."""
-    one: Any = gymnasium.make(env).unwrapped
+    one: Any = gymnasium.make(gymnasium.registry[env]).unwrapped
     one.reset(seed=0)
     worst = 0.0
     for obs, action, after, reward, terminated, *_ in found:
@@ -117,9 +117,8 @@ def largest_difference(env: str, found: list[tuple[Any, ...]]) -> float:
 @pytest.mark.parametrize("env", CLASSIC)
 def test_steps_from_equal_states_are_equal(env: str) -> None:
     limit = gymnasium.spec(env).max_episode_steps
-    found = steps(env, PURPOSEFUL[env], count=8, ticks=250)
+    found = steps(env, PURPOSEFUL[env], count=8, ticks=250) + steps(env, at_random(env), count=4, ticks=150)
     assert any(row[4] for row in found)
-    found += steps(env, at_random(env), count=4, ticks=150)
     assert largest_difference(env, found) < 2e-6
     assert all(row[5] == (row[6] == limit) for row in found)
 
@@ -167,7 +166,7 @@ def launch(one: Any, push: Array) -> Array:
 
 @pytest.mark.parametrize("env", LANDERS)
 def test_a_lander_falls_and_is_paid_as_in_gymnasium(env: str) -> None:
-    made, one = pooled(env, 8, seed=11), gymnasium.make(env).unwrapped
+    made, one = pooled(env, 8, seed=11), gymnasium.make(gymnasium.registry[env]).unwrapped
     idle: Any = np.zeros((8, 2), np.float32) if "Continuous" in env else np.zeros(8, np.int64)
     path, paid = [made.reset()[0]], []
     for _ in range(40):
@@ -211,7 +210,7 @@ def test_a_landers_reward_and_end_follow_gymnasiums_rule(env: str) -> None:
 
 def in_gymnasium(env: str, rule: Rule, episodes: int) -> Array:
     """Return, length, terminated, and the first change of speed, of some episodes."""
-    one, found = gymnasium.make(env, disable_env_checker=True), []
+    one, found = gymnasium.make(gymnasium.registry[env], disable_env_checker=True), []
     for episode in range(episodes):
         obs, total, length, over, cut = one.reset(seed=1000 + episode)[0], 0.0, 0, False, False
         while not (over or cut):
@@ -236,9 +235,9 @@ def in_envpool(env: str, rule: Rule, episodes: int) -> Array:
 @pytest.mark.parametrize("env", sorted(pool.EQUAL))
 def test_policies_get_the_same_returns(env: str) -> None:
     for rule in (PURPOSEFUL[env], at_random(env)):
-        if env != "LunarLander-v3" and not env.startswith("CartPole") and rule is not PURPOSEFUL[env]:
+        if not env.startswith(("LunarLander", "CartPole")) and rule is not PURPOSEFUL[env]:
             continue  # never gets anywhere: nothing to compare
-        ours, theirs = in_envpool(env, rule, 100), in_gymnasium(env, rule, 100)
+        ours, theirs = in_envpool(env, rule, 60), in_gymnasium(env, rule, 60)
         spread = np.sqrt(ours.var(0) / len(ours) + theirs.var(0) / len(theirs))
         assert (abs(ours.mean(0) - theirs.mean(0)) <= 3.5 * spread + 1e-9).all()
 
@@ -264,5 +263,5 @@ def test_what_is_on_the_list_is_stepped_by_envpool() -> None:
     for env in sorted(pool.EQUAL - {"CartPole-v0", "CartPole-v1"}):
         made = lanes.make(env, 2, lanes.Config(), seed=1)
         assert made.backend == "envpool"
-        one = gymnasium.make(env)
+        one = gymnasium.make(gymnasium.registry[env])
         assert made.reset()["obs"].shape == (2, *(one.observation_space.shape or ()))

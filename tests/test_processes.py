@@ -227,6 +227,7 @@ def test_one_that_is_always_stuck_before_its_first_step_is_given_up(launch: Laun
     for steps in range(3):  # this one works for a while
         running.beat(beat(0, steps), 0.0)
     running.replace(0)
+    running.beat(beat(0, 0, stream="b" * 32), 0.0)
     running.beat(beat(0, 2), 0.0)  # late news of the old one
     running.replace(0)
     running.replace(0)

@@ -4,7 +4,10 @@ Nothing heavy is imported until it is used: `import farfield` costs what NumPy c
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farfield.api import Run, play, train
 
 __version__ = "0.1.0"
 _LAZY = {"train": "farfield.api", "play": "farfield.api", "Run": "farfield.api"}

@@ -274,7 +274,7 @@ def _parse(kind: type[T], payload: Buffer, limit: int) -> T:
         message: Any = cast("Any", kind).FromString(payload)
     except DecodeError as error:
         raise CorruptError(f"{what}: {size} bytes are no farfield/v1 message: {error}") from error
-    if message.length != size:
+    if message.length != size or not size:
         raise CorruptError(f"{what}: {size} bytes came, but it says {message.length}: it was cut, or is something else")
     if message.schema != SCHEMA:
         raise SpecError(f"{what}: expected schema {SCHEMA}, came {message.schema}: {_CURE}")

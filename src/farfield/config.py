@@ -143,12 +143,14 @@ def parse_setting(text: str) -> Section:
     if not equals or not path:
         raise ConfigError(f"--set {text!r}: expected section.key=value, such as algorithm.clip=0.1")
     try:
-        leaf = tomllib.loads(f"value = {value}")["value"]
+        leaf: Any = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         leaf = value
-    for name in reversed(path.strip().split(".")):
-        leaf = {name: leaf}
-    return leaf
+    *above, last = path.strip().split(".")
+    section: Section = {last: leaf}
+    for name in reversed(above):
+        section = {name: section}
+    return section
 
 
 def merge(below: Section, above: Section) -> Section:

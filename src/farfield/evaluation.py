@@ -12,7 +12,7 @@ from farfield import config as configs
 from farfield import wiring
 from farfield.codec import spec_hash
 from farfield.config import RunConfig
-from farfield.errors import EnvError, MissingError, SpecError, nearest
+from farfield.errors import EnvError, MissingError, SpecError
 from farfield.experience import rendering
 from farfield.experience.lanes import Lanes
 from farfield.experience.noise import draw
@@ -95,14 +95,12 @@ def version_of(config: RunConfig, folder: Path, number: int | None = None) -> Ve
     if not known:
         raise MissingError(f"run {config.run!r} has no version yet; it publishes its first one when training begins")
     if number is None:
-        head = registry.head()
-        if head is not None:
-            return head
-    elif number in known or number in registry.orphans():
+        return registry.version(known[-1])
+    if number in known or number in registry.orphans():
         return registry.version(number)
     raise MissingError(
-        f"run {config.run!r} has no version {number}; it keeps {len(known)} of them, "
-        f"from {known[0]} to {known[-1]}: {nearest(str(number), map(str, known))}"
+        f"run {config.run!r} has no version {number}; it keeps {len(known)} of them, from {known[0]} to {known[-1]}; "
+        f"the nearest is {min(known, key=lambda one: abs(one - number))}"
     )
 
 

@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -178,6 +178,7 @@ class _Run:
 
     def _summary(self, stopped: str) -> Row:
         counters, version = self.learner.counters, self.outlet.version
+        assert version is not None, "the first thing that is published is a version"
         digest = sha256("".join(f"{n}:{ref.sha256}\n" for n, ref in sorted(version.tensors.items())).encode())
         summary = {
             "run": self.config.run,
@@ -222,7 +223,7 @@ class Beats:
 
 
 @contextmanager
-def _closing(thing: Any) -> Iterator[Any]:
+def _closing(thing: Any) -> Generator[Any]:
     try:
         yield thing
     finally:
@@ -230,7 +231,7 @@ def _closing(thing: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Generator[None]:
     """Hold the run: one learner at a time, and the lock goes with its process, however that ends."""
     with (folder / "lock").open("a+") as file:
         try:
@@ -248,7 +249,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _signals(say: Say) -> Iterator[list[str]]:
+def _signals(say: Say) -> Generator[list[str]]:
     """Turn the first Ctrl-C or SIGTERM into a reason to stop after this update, and the next one into the end."""
     reasons: list[str] = []
 

@@ -82,7 +82,7 @@ def registry_of(config: RunConfig, folder: Path) -> registry.Registry:
 
 def checkpoints_of(config: RunConfig, folder: Path) -> checkpoints.Checkpoints:
     """Open what a learner continues from."""
-    return checkpoints.make(config.checkpoint, folder)
+    return checkpoints.make(config.checkpoint, folder / "checkpoints")
 
 
 def outlet_of(config: RunConfig, store: registry.Registry, learner: Learner, spec: Spec, parent: int | None) -> Outlet:

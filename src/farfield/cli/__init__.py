@@ -1,5 +1,6 @@
 """Words of a command line go in; a command runs, and its exit code says how it went."""
 
+import errno
 import sys
 
 import typer
@@ -42,20 +43,22 @@ def about(version: bool = typer.Option(False, "--version", help="Print the versi
         raise typer.Exit
 
 
-def main() -> None:
-    """Run one command; what we raise on purpose becomes one line on stderr and exit code 2."""
+def main(words: list[str] | None = None) -> None:
+    """Run one command, from the process's own words where none are given.
+
+    What we raise on purpose becomes one line on stderr and exit code 2; Ctrl-C gives 130.
+    """
     try:
-        app()
+        app(args=words, prog_name="farfield")
     except FarfieldError as error:
         sys.exit(_refuse(str(error)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        sys.exit(
-            _refuse(f"{error.filename}: {error.strerror}; check the path, its permissions and the room on its disk")
-        )
+        where = error.filename or "what was being written"
+        sys.exit(_refuse(f"{where}: {error.strerror}; check the path, its permissions and the room on its disk"))
 
 
 def _refuse(message: str) -> int:

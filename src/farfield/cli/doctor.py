@@ -148,9 +148,9 @@ def orphaned(proc: Path) -> Iterator[int]:
     """Find processes of actors whose parent is not the learner that their command line names."""
     for folder in proc.glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").strip("\0").split("\0")
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it ended meanwhile, or belongs to somebody else
             continue
-        if words[1:3] == ["-m", "farfield.acting"] and parent not in words[3:]:
+        if words[1:3] == ["-m", "farfield.acting"] and parent != words[-1]:
             yield int(folder.name)

@@ -117,7 +117,7 @@ def _show(facts: dict[str, Any]) -> None:
     who = {"random": "random actions"}.get(facts["policy"]) or f"{facts['run']} version {facts['version']}"
     how = {"explore": ", exploring", "greedy": ", greedy"}.get(facts["policy"], "")
     screen = console()
-    screen.print(f"[bold]{who}[/]{how} · {facts['env']} · {facts['episodes']} episodes")
+    screen.print(f"[bold]{who}[/]{how} · {facts['env']} · {facts['episodes']:,} episode{'s' * (facts['episodes'] > 1)}")
     quantiles = "  ".join(f"{float(q):.0%} {number(value)}" for q, value in facts["return_quantiles"].items())
     said = {
         "return": f"{number(facts['return_mean'])} ± {number(facts['return_deviation'])}",
@@ -126,7 +126,7 @@ def _show(facts: dict[str, Any]) -> None:
         "length": f"{number(facts['length_mean'])} steps, {facts['length_min']:,} to {facts['length_max']:,}",
         "time": f"{facts['seconds']:.2f} s for {facts['steps']:,} steps ({facts['backend']})",
     }
-    if facts["episodes"] >= 5:
+    if facts["episodes"] >= 5 and facts["return_max"] > facts["return_min"]:
         said["spread"] = f"{number(facts['return_min'])} {histogram(facts['returns'])} {number(facts['return_max'])}"
     screen.print(pairs(said))
     if "video" in facts:

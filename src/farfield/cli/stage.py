@@ -8,7 +8,7 @@ from typing import Any
 
 from farfield.telemetry import halfblocks
 
-HIDE, SHOW, HOME_, CLEAR = "\x1b[?25l", "\x1b[?25h", "\x1b[H", "\x1b[2J"
+TOP, CLEAR = "\x1b[H", "\x1b[2J"
 
 
 def draw() -> Callable[[Any], None]:
@@ -28,7 +28,7 @@ def draw() -> Callable[[Any], None]:
         else:
             drawn = halfblocks.lines(picture, width=size.columns, height=size.lines - 1)
         if live:
-            text = (CLEAR if count == 1 else "") + HOME_ + "\x1b[K\n".join(drawn) + "\x1b[K\x1b[J\n"
+            text = (CLEAR if count == 1 else "") + TOP + "\x1b[K\n".join(drawn) + "\x1b[K\x1b[J\n"
             due = max(due + 1 / stage.rate, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
         else:

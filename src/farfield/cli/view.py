@@ -36,11 +36,15 @@ class View:
         env: str,
         algorithm: str,
         backend: str = "",
-        folder: Path | None = None,
+        checkpoints: Path | None = None,
     ) -> None:
-        """Begin to show; `folder` is the run's, to tell how old its newest checkpoint is."""
+        """Begin to show; `checkpoints` is their folder, to tell how old the newest is."""
         self._console, self._total, self._until = console, total_steps, until
-        self._run, self._title, self._folder = run, " · ".join(filter(None, (env, algorithm, backend))), folder
+        self._run, self._title, self._checkpoints = (
+            run,
+            " · ".join(filter(None, (env, algorithm, backend))),
+            checkpoints,
+        )
         self._row: Row = {}
         self._recent: deque[float] = deque(maxlen=EPISODES)
         self._points: list[tuple[float, float, float]] = []  # seconds, steps, mean return
@@ -128,9 +132,9 @@ class View:
 
     def _checkpoint_age(self) -> float | None:
         """Say how many seconds ago the newest checkpoint was written."""
-        if self._folder is None:
+        if self._checkpoints is None:
             return None
-        times = [path.stat().st_mtime for path in (self._folder / "checkpoints").glob("[0-9]*")]
+        times = [path.stat().st_mtime for path in self._checkpoints.glob("[0-9]*.safetensors")]
         return max(0.0, time.time() - max(times)) if times else None
 
     def _eta(self, row: Row) -> float:
@@ -205,8 +209,9 @@ def _curve(points: list[tuple[float, float, float]], width: int) -> list[Text]:
 
 def _losses(row: Row) -> dict[str, str]:
     """Show what the algorithm says of itself."""
-    found = {name: value for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)}
-    return {name: f"{value:.3g}" for name, value in sorted(found.items())[:10]}
+    found = [name for name, value in row.items() if name not in KNOWN and isinstance(value, int | float)]
+    found.sort(key=lambda name: (not name.startswith("loss"), name not in ("entropy", "kl"), name))
+    return {name: f"{row[name]:.3g}" for name in found[:10]}
 
 
 def _flowed(facts: Mapping[str, str], width: int) -> list[Text]:

@@ -1,6 +1,6 @@
 """Columns in; nothing out, or an error that names the first field and lane that is not a number."""
 
-import math
+from math import isfinite
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from farfield.types import Array, Columns
 
 def check(name: str, obs: Columns, reward: Array) -> None:
     """Refuse NaN and infinity; one dot product a field unless something is wrong (or huge)."""
-    if not math.isfinite(reward.dot(reward)):
+    if not isfinite(reward.dot(reward)):
         _blame(name, "reward", reward)
     for field, column in obs.items():
         if column.dtype.kind == "f":
             flat = column.ravel("K")
-            if not math.isfinite(flat.dot(flat)):
+            if not isfinite(flat.dot(flat)):
                 _blame(name, f"observation {field!r}", column)
 
 

@@ -1,11 +1,12 @@
 """The id of an environment in; an EnvPool of it out, if it was tested equal to Gymnasium's."""
 
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
 from farfield.errors import ConfigError
 
-# tests/test_lanes.py proves each of them; docs/environments.md says how.
+# tests/test_pool.py proves each of them; docs/environments.md says how.
 EQUAL = frozenset(
     {
         "Acrobot-v1",
@@ -30,7 +31,13 @@ def make(env: str, count: int, *, threads: int, limit: int, seed: int) -> Any:
         )
     if find_spec("envpool") is None:
         raise ConfigError('env.backend = "envpool": EnvPool is not installed; pip install envpool')
-    import envpool
-
     limits = {"max_episode_steps": limit} if limit else {}
-    return envpool.make(env, env_type="gymnasium", num_envs=count, num_threads=min(threads, count), seed=seed, **limits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the precision of bounds, which we do not read
+        import envpool
+
+        made: Any = envpool.make(
+            env, env_type="gymnasium", num_envs=count, num_threads=min(threads, count), seed=seed, **limits
+        )
+        _ = made.observation_space, made.action_space  # made, with those warnings, when first asked for
+    return made

@@ -1,10 +1,11 @@
 """The name of an environment and how it is shown go in; one lane that can be looked at comes out."""
 
+import os
 from typing import Any, Literal
 
 import gymnasium
 
-from farfield.errors import ConfigError
+from farfield.errors import ConfigError, EnvError, MissingError
 from farfield.experience import catalog, spaces
 from farfield.experience.lanes import Config
 from farfield.experience.seeds import episode_seed
@@ -21,10 +22,18 @@ class Stage:
         self.lanes = lanes
         self.rate = float(env.metadata.get("render_fps") or 30)
         self._env = env.unwrapped
+        self._name = env.spec.id if env.spec else type(self._env).__name__
 
     def picture(self) -> Any:
         """Show where the environment is now: an array [H, W, 3] of bytes, or text."""
-        return self._env.render()
+        try:
+            return self._env.render()
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            raise MissingError(f"{self._name} needs a package to be rendered: {error}") from error
+        except Exception as error:
+            raise EnvError(
+                f"{self._name}, render() raised {type(error).__name__}: {error}; repair the environment"
+            ) from error
 
 
 def make(env: str, config: Config, *, mode: Mode, seed: int) -> Stage:
@@ -36,6 +45,8 @@ def make(env: str, config: Config, *, mode: Mode, seed: int) -> Stage:
     if mode not in modes or entry.entry_point is None:
         known = ", ".join(name for name in modes if name) or "nothing"
         raise ConfigError(f"{env} cannot be rendered as {mode}; it offers {known}; leave --video and --render out")
+    if mode != "human":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen, and looking for one is noisy
     shown = gymnasium.make(
         entry,
         max_episode_steps=config.episode_limit or None,

@@ -197,6 +197,12 @@ def moves(layout: Layout, actions: Columns) -> Any:
     return values[0] if not layout.actions[0].path else _compose(layout.structure, iter(values))
 
 
+def direct(layout: Layout) -> bool:
+    """Say whether an environment takes the one action column as it is."""
+    leaf = layout.actions[0]
+    return not leaf.path and leaf.low is None and leaf.start is None and leaf.native == leaf.field.dtype
+
+
 def each(layout: Layout, actions: Columns) -> Sequence[Any]:
     """Turn action columns [N, …] into one action for each of N environments."""
     # Copied, since an environment may keep its last action and the caller its buffer.

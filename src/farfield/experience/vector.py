@@ -26,10 +26,13 @@ class VectorLanes:
         self._env, self._name, self._layout, self.backend = env, name, layout, backend
         self.spec, self.count = layout.spec, int(env.num_envs)
         self._mode = mode(env, name)
+        self._next_step = self._mode is AutoresetMode.NEXT_STEP
         self._seed = {"seed": episode_seed(seed, 0, 0)} if seeded else {}
         leaf = layout.observations[0]  # most have only this one, as it is: name, dtype and shape of its column
         whole = (leaf.field.name, leaf.dtype, (self.count, *leaf.field.shape))
         self._whole = whole if leaf.plain and len(layout.observations) == 1 else None
+        self._direct = layout.actions[0].field.name if spaces.direct(layout) else ""  # the one action, if as it is
+        self._step = env.step
         self._all = np.ones(self.count, np.bool_)
         self._all.flags.writeable = False
         self._none = bytes(self.count)
@@ -47,9 +50,9 @@ class VectorLanes:
 
     def step(self, actions: Columns) -> Tick:
         """Step every lane once."""
-        move = spaces.moves(self._layout, actions)
+        move = actions[self._direct] if self._direct else spaces.moves(self._layout, actions)
         try:
-            value, reward, terminated, truncated, info = self._env.step(move)
+            value, reward, terminated, truncated, info = self._step(move)
         except Exception as error:  # noqa: BLE001 # always raised again, with the place where it happened
             self._blame("step", error)
         obs = self._columns(value, info)
@@ -58,7 +61,7 @@ class VectorLanes:
         finite.check(self._name, obs, reward)
         ended = terminated | truncated
         any_ended = ended.tobytes() != self._none
-        if self._mode is AutoresetMode.NEXT_STEP:
+        if self._next_step:
             valid = self._all
             if self._resting:
                 valid = ~self._ended

@@ -46,7 +46,7 @@ def _normalised(sketch: Sketch, field: Field, column: str) -> str:
 
 
 def _choices(sketch: Sketch, field: Field, column: str, prefix: str, embed: int) -> str:
-    options = {"sizes": field.sizes}
+    options = {"sizes": list(field.sizes)}
     if max(field.sizes) <= ONE_HOT:
         return sketch.node(f"one_hot/{field.name}", "one_hot", (column,), (sum(field.sizes),), options=options)
     table = {"table": Tensor((sum(field.sizes), embed))}

@@ -17,7 +17,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     kind: str = ""  # empty: what the algorithm asks for
     fragments: int = 1  # fragments of `lanes.count` lanes in one batch
-    max_lag: int = 8  # versions; older fragments are counted as dropped
+    max_lag: int = 16  # versions; older fragments are counted as dropped
 
 
 class Batch(NamedTuple):

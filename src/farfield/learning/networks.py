@@ -64,7 +64,7 @@ def build(
             ends = _torso(sketch, config, spec, ("policy", "value"))
             heads = _policy_heads(sketch, spec, ends["policy"], log_std)
             value = sketch.dense("value/out", ends["value"], 1)
-            value = sketch.node("value", "reshape", (value,), (), options={"shape": ()})
+            value = sketch.node("value", "reshape", (value,), (), options={"shape": []})
             return sketch.finish(heads, {"value": value})
         case _:
             raise ConfigError(f"unknown style {style!r} of a network; {nearest(style, get_args(Style))}")

@@ -11,7 +11,10 @@ Shape = tuple[int, ...]
 
 
 class Sketch:
-    """A graph under construction; every method that adds a node gives its name, and adds it only once."""
+    """A graph under construction; every method that adds a node gives its name, and adds it only once.
+
+    Options are plain JSON (lists, no tuples), so that a network read back equals the one that was written.
+    """
 
     def __init__(self) -> None:
         self.shapes: dict[str, Shape] = {}  # node -> shape of its output, without lanes
@@ -44,7 +47,7 @@ class Sketch:
     def column(self, field: Field) -> str:
         """Read an observation column."""
         dtype = {Kind.DISCRETE: "int32", Kind.MULTI_DISCRETE: "int32"}.get(field.kind, "float32")
-        options = {"shape": field.shape, "dtype": dtype}
+        options = {"shape": list(field.shape), "dtype": dtype}
         return self.node(f"input/{field.name}", "input", (field.name,), field.shape, options=options)
 
     def plain(self, name: str, op: str, source: str) -> str:
@@ -56,7 +59,7 @@ class Sketch:
         if len(self.shapes[source]) == 1:
             return source
         shape = (self.width(source),)
-        return self.node(f"{source}/flat", "reshape", (source,), shape, options={"shape": shape})
+        return self.node(f"{source}/flat", "reshape", (source,), shape, options={"shape": list(shape)})
 
     def concat(self, name: str, sources: Sequence[str]) -> str:
         """Put flat nodes after one another; one alone stays as it is."""

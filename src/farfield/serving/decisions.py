@@ -130,6 +130,8 @@ def _blocks(field: Field, logits: Array) -> list[Array]:
 
 
 def _log_softmax_at(logits: Array, chosen: Array) -> Array:
-    shifted = logits - logits.max(-1, keepdims=True)
-    at = np.take_along_axis(shifted, chosen[..., None], -1)[..., 0]
-    return at - np.log(np.exp(shifted).sum(-1))
+    # Choices first: reducing over a first axis is many times faster than over a short last one.
+    columns = logits.reshape(-1, logits.shape[-1]).T.copy()
+    columns -= columns.max(0)
+    at = columns[chosen.reshape(-1), np.arange(columns.shape[1])]
+    return (at - np.log(np.exp(columns).sum(0))).reshape(chosen.shape)

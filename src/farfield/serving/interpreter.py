@@ -39,15 +39,9 @@ class Program:
     def run(self, columns: Mapping[str, Array], memory: Memory) -> Columns:
         """Compute all nodes; the arrays that come back are overwritten by the next run."""
         for name, buffer in self._inputs:
-            try:
-                column = columns[name]
-            except KeyError:
-                raise SpecError(f"column {name!r} is missing; {nearest(name, columns)}") from None
-            if column.shape != buffer.shape:
-                raise SpecError(f"column {name!r}: expected shape {buffer.shape}, came {column.shape}")
-            buffer[...] = column
+            _fill(buffer, "column", name, columns)
         for name, before, _ in self._states:
-            before[...] = memory[name]
+            _fill(before, "memory", name, memory)
         for step in self._steps:
             step()
         return self._values
@@ -80,6 +74,15 @@ class Program:
             self._values[node.name] = OPERATORS[node.op](parts)
         if node.op in FRESH:
             self._fresh.add(node.name)
+
+
+def _fill(buffer: Array, what: str, name: str, given: Mapping[str, Array]) -> None:
+    if name not in given:
+        raise SpecError(f"{what} {name!r} is missing; {nearest(name, given)}")
+    came = given[name]
+    if came.shape != buffer.shape:
+        raise SpecError(f"{what} {name!r}: expected shape {buffer.shape}, came {came.shape}")
+    buffer[...] = came
 
 
 def needed(network: Network, wanted: Sequence[str]) -> list[Node]:

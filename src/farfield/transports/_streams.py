@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import Any, NamedTuple
 
 from farfield.codec import LIMIT
@@ -39,7 +39,8 @@ class Uplink:
         self, start: Callable[[Iterator[wire.AppendRequest]], Stream], *, to: str, wait: float, bound: int
     ) -> None:
         self._start, self._to, self._wait, self._bound = start, to, wait, bound
-        self._changed = Condition()
+        lock = Lock()
+        self._room, self._work = Condition(lock), Condition(lock)  # appenders wait for one, the stream for the other
         self._waiting: deque[Message] = deque()
         self._sent: deque[Message] = deque()
         self._held = 0  # bytes in both
@@ -57,8 +58,8 @@ class Uplink:
         size = len(message.payload)
         if size > LIMIT:
             raise FullError(f"topic {topic!r}: {size} bytes are over the limit of {LIMIT}: use fewer steps or lanes")
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._fits(size), self._wait):
+        with self._room:
+            if not self._room.wait_for(lambda: self._fits(size), self._wait):
                 raise FullError(
                     f"topic {topic!r}: {self._to} has not acknowledged {self._held} bytes within {self._wait} s "
                     f"({self._trouble}): see that the learner runs and that its topic has room"
@@ -67,18 +68,19 @@ class Uplink:
                 raise MissingError(f"the transport to {self._to} was closed: make a new one")
             self._waiting.append(message)
             self._held += size
-            self._changed.notify_all()
+            self._work.notify_all()
         return message.done
 
     def close(self) -> None:
         """Deliver what is queued, as long as that takes no longer than `wait`; fail the rest."""
-        with self._changed:
+        with self._work:
             self._closing = True
-            self._changed.notify_all()
+            self._room.notify_all()
+            self._work.notify_all()
         self._thread.join(self._wait)
-        with self._changed:
+        with self._work:
             self._dropped = True
-            self._changed.notify_all()
+            self._work.notify_all()
             if self._stream is not None:
                 self._stream.cancel()
         self._thread.join()
@@ -98,15 +100,15 @@ class Uplink:
                 for reply in stream.replies:
                     self._settle(reply, settled)
                     settled, tries = reply.settled, 0
-            except ConnectionError as error:
+            except (ConnectionError, ConfigError) as error:
                 self._trouble = str(error)
             self._requeue(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
     def _begin(self) -> Stream | None:
         """Open a stream once there is something to send; none at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing)
+        with self._work:
+            self._work.wait_for(lambda: self._waiting or self._closing)
             if self._dropped or not self._waiting:
                 return None
             self._stream = self._start(self._requests(self._life))
@@ -114,8 +116,8 @@ class Uplink:
 
     def _requests(self, life: int) -> Iterator[wire.AppendRequest]:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing or self._life != life)
+            with self._work:
+                self._work.wait_for(lambda: self._waiting or self._closing or self._life != life)
                 if self._life != life or not self._waiting:
                     return
                 messages = self._chunk()
@@ -134,10 +136,10 @@ class Uplink:
         return messages
 
     def _settle(self, reply: wire.AppendReply, before: int) -> None:
-        with self._changed:
+        with self._room:
             settled = [self._sent.popleft() for _ in range(min(reply.settled - before, len(self._sent)))]
             self._held -= sum(len(message.payload) for message in settled)
-            self._changed.notify_all()
+            self._room.notify_all()
         refused = {error.index - before: error for error in reply.errors}
         for number, message in enumerate(settled):
             if number in refused:
@@ -147,13 +149,13 @@ class Uplink:
 
     def _requeue(self, pause: float) -> None:
         """Put what was not acknowledged before what was not sent, and wait a little."""
-        with self._changed:
+        with self._work:
             self._life += 1
             self._waiting.extendleft(reversed(self._sent))
             self._sent.clear()
-            self._changed.notify_all()
+            self._work.notify_all()
             if self._waiting:
-                self._changed.wait_for(lambda: self._dropped, pause)
+                self._work.wait_for(lambda: self._dropped, pause)
 
 
 class Downlink:

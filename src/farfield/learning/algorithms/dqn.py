@@ -11,7 +11,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from msgspec import Struct
 
-from farfield.errors import ConfigError
+from farfield.errors import ConfigError, CorruptError
 from farfield.learning import hyper, networks, optimiser
 from farfield.learning.compiled import Compiled
 from farfield.learning.hyper import fixed, live, recompile
@@ -63,6 +63,8 @@ def check(config: Config, network: Network, *, steps: int, lanes: int, devices: 
         raise ConfigError(f"dqn takes batches of {window(config)} steps × lanes, but {(steps, lanes)} were asked for")
     if config.minibatch % devices:
         raise ConfigError(f"algorithm.minibatch = {config.minibatch} cannot be shared by {devices} devices evenly")
+    if devices > 1 and devices > len(jax.devices()):
+        raise ConfigError(f"devices = {devices}, but JAX sees {len(jax.devices())}; use at most that many")
     if bool(network.memory) != bool(config.sequence):
         raise ConfigError(
             f"algorithm.sequence = {config.sequence}: recurrent networks need one, such as 32, and others take 0"
@@ -110,7 +112,11 @@ class Dqn:
         self._learned += int(batch["new_steps"][0])
         split = {name: self._split(name, batch[name]) for name in self._columns}
         self._state, metrics, self._errors = update(self._state, self._still(), split, hyper.live_values(config))
-        return metrics | {"epsilon": self._epsilon(), "learning_rate": config.learning_rate}
+        return metrics | {
+            "epsilon": self._epsilon(),
+            "learning_rate": config.learning_rate,
+            "recompiling": float(bool(self._compiled.pending)),
+        }
 
     def priorities(self) -> Array | None:
         """Give the size of the error of each lane of the last batch, in its order."""
@@ -134,13 +140,18 @@ class Dqn:
 
     def restore(self, state: Columns) -> None:
         """Continue from `state` of an equal algorithm."""
-        self._compiled.restore(
-            hyper.unpack(state["hyper/wanted"], Config), hyper.unpack(state["hyper/running"], Config)
-        )
+        wanted, running = (hyper.unpack(state[f"hyper/{name}"], Config) for name in ("wanted", "running"))
+        self._compiled.restore(wanted, running)
         self._learned = int(state["learned"])
         for part, tree in self._parts():
-            for name in tree:
-                tree[name] = np.array(state[f"{part}/{name}"])
+            for name, value in tree.items():
+                kept = state.get(f"{part}/{name}")
+                if kept is None or kept.shape != np.shape(value):
+                    came = "nothing" if kept is None else kept.shape
+                    raise CorruptError(
+                        f"the checkpoint's {part}/{name} must be {np.shape(value)}, but is {came}; it is of another run"
+                    )
+                tree[name] = np.array(kept)
 
     def tune(self, changes: Mapping[str, Scalar]) -> None:
         """Change hyper-parameters: all of them or, with an error that says why, none."""

@@ -181,16 +181,17 @@ def _script(options: Options, name: str, number: str, title: str) -> Row:
     rows = [{"system": line["name"], **line, **outcome.facts()} for line in lines] or [
         {"system": name, **outcome.facts()}
     ]
-    targets = [
-        target(line["name"], line["value"], line["target"], most=_most(line), unit=line.get("unit", ""))
-        for line in lines
-        if line.get("target") is not None
-    ]
+    targets = [_judged(line) for line in lines if line.get("target") not in (None, "")]
     if outcome.error:
         targets.append(target(f"{name}: {outcome.error}", None, 0))
     return figure(number, title, rows, targets)
 
 
-def _most(line: Row) -> bool:
-    """Whether less is better: times and sizes."""
-    return line.get("unit", "") in {"s", "ms", "us", "µs", "ns", "MB", "bytes"}
+def _judged(line: Row) -> Row:
+    """Read a target: "≤ 25" or "≥ 500", or a number, which is a bound from above for times and sizes."""
+    text = str(line["target"])
+    number = float("".join(letter for letter in text if letter.isdigit() or letter == "."))
+    most = "≤" in text or "<" in text
+    if not most and "≥" not in text and ">" not in text:
+        most = line.get("unit", "") in {"s", "ms", "us", "µs", "ns", "MB", "bytes"}
+    return target(line["name"], line["value"], number, most=most, unit=line.get("unit", ""))

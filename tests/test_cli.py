@@ -1,7 +1,6 @@
 """The command line: what it prints, how it refuses, and that its documentation is complete."""
 
 import fcntl
-import json
 import os
 import re
 import subprocess
@@ -13,48 +12,16 @@ import numpy as np
 import pytest
 import typer
 
-from farfield import cli, evaluation, wiring
+from cli_runs import make_run, run, told
+from farfield import cli, wiring
 from farfield import config as configs
-from farfield.cli.doctor import orphaned
 from farfield.cli.options import complete_algorithm, complete_env
 from farfield.cli.play import play as play_command
 from farfield.cli.runs import state_of
-from farfield.errors import EnvError
-from farfield.learning import networks
-from farfield.telemetry import halfblocks, metrics
-from farfield.types import Field, Kind, Spec
+from farfield.telemetry import metrics
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = typer.main.get_command(cli.app).commands
-
-
-def make_run(home: Path, name: str, *, seed: int = 1, rows: int = 30, env: str = "CartPole-v1") -> Path:
-    """Lay down a run as training leaves it: config, two versions, metrics and a summary."""
-    plain = {"run": name, "env": env, "seed": seed, "algorithm": {"kind": "ppo"}, "registry": {"interval": 0.0}}
-    config = configs.decode(plain)
-    folder = home / "runs" / name
-    folder.mkdir(parents=True)
-    wiring.write_config(folder, config)
-    lanes = wiring.lanes_of(config, 1, seed=seed, replayable=False)
-    network = networks.build(config.network, lanes.spec, style="policy")
-    lanes.close()
-    registry = wiring.registry_of(config, folder)
-    attempt = registry.claim({"pid": 1})
-    for number in (0, rows):
-        weights = networks.initialise(network, seed=seed + number)
-        facts = {"run": name, "number": number, "attempt": attempt, "parent": None, "steps": number * 1024}
-        version = registry.describe(weights, spec=lanes.spec, network=network, **facts)
-        registry.publish(version, weights)
-    log = metrics.MetricsLog(folder)
-    for update in range(1, rows + 1):
-        log.append(
-            {"update": update, "attempt": 1, "version": update, "steps": update * 1024, "seconds": update / 10,
-             "returns": [], "return_mean": update * 1.5 + seed}
-        )  # fmt: skip
-    log.close()
-    summary = {"run": name, "updates": rows, "stopped_by": "until", "version": rows}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +30,6 @@ def home(tmp_path_factory):
     make_run(folder, "pole-1")
     make_run(folder, "pole-2", seed=2)
     return folder
-
-
-def run(capsys, *words):
-    """Run a command; give its exit code and what it wrote."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return ended.value.code or 0, out, err
-
-
-def told(capsys, *words):
-    """Run a command with --json; give its lines decoded."""
-    code, out, err = run(capsys, *words, "--json")
-    assert (code, err) == (0, "")
-    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_help_imports_nothing_heavy():
@@ -242,42 +194,6 @@ def test_what_steps_an_environment_is_what_is_listed(capsys):
         lanes.close()
 
 
-def test_doctor_names_what_is_missing_and_its_cure(capsys, tmp_path):
-    code, out, _ = run(capsys, "doctor", "--json", "--home", tmp_path)
-    found = {one["about"]: one for one in map(json.loads, out.splitlines())}
-    assert found["numpy"] == {"about": "numpy", "state": "good", "found": np.__version__, "cure": ""}
-    assert found["home"]["state"] == "good"
-    assert code == any(one["state"] == "bad" for one in found.values())
-    for one in found.values():
-        assert bool(one["cure"]) or one["state"] == "good"
-    absent = [name for name, one in found.items() if one["state"] == "absent"]
-    assert all(found[name]["cure"] == f"pip install 'farfield[{name.split()[1]}]'" for name in absent)
-    out = run(capsys, "doctor", "--home", tmp_path)[1]
-    assert all(found[name]["cure"] in out for name in absent)
-
-
-def test_doctor_fails_where_home_cannot_be_written(capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, out, _ = run(capsys, "doctor", "--json", "--home", tmp_path / "file" / "home")
-    assert code == 1
-    home = next(one for one in map(json.loads, out.splitlines()) if one["about"] == "home")
-    assert home["state"] == "bad"
-    assert "--home" in home["cure"]
-
-
-def test_actors_without_their_learner_are_found(tmp_path):
-    for pid, parent, words in (
-        (11, 10, ["python", "-m", "farfield.acting", "/run", "unix:/x", "0", "10"]),
-        (12, 1, ["python", "-m", "farfield.acting", "/run", "unix:/x", "1", "10"]),
-        (13, 1, ["python", "-m", "http.server"]),
-    ):
-        folder = tmp_path / str(pid)
-        folder.mkdir()
-        (folder / "cmdline").write_bytes("\0".join([*words, ""]).encode())
-        (folder / "stat").write_text(f"{pid} (a) b) S {parent} 0 0")
-    assert list(orphaned(tmp_path)) == [12]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -320,32 +236,16 @@ class Interrupted(gymnasium.Env):
         raise KeyboardInterrupt
 
 
-class Endless(Interrupted):
-    """An environment whose episodes never end."""
-
-    def step(self, action):
-        return np.zeros(1, np.float32), 0.0, False, False, {}
-
-
 @pytest.fixture
-def odd():
-    for kind in (Interrupted, Endless):
-        gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
+def interrupted():
+    gymnasium.register("Interrupted-v0", entry_point=Interrupted)
     yield
-    for kind in (Interrupted, Endless):
-        del gymnasium.registry[f"{kind.__name__}-v0"]
+    del gymnasium.registry["Interrupted-v0"]
 
 
-def test_ctrl_c_exits_with_130(capsys, odd, tmp_path):
+def test_ctrl_c_exits_with_130(capsys, interrupted, tmp_path):
     code, out, err = run(capsys, "play", "Interrupted-v0", "--policy", "random", "--home", tmp_path)
     assert (code, out, err) == (130, "", "")
-
-
-def test_an_episode_that_never_ends_is_given_up(odd):
-    config = configs.decode({"run": "x", "env": "Endless-v0"})
-    lanes = wiring.lanes_of(config, 2, seed=1, replayable=False)
-    with pytest.raises(EnvError, match="within 50 steps"):
-        evaluation.play(lanes, evaluation.at_random(lanes.spec, 1), episodes=1, limit=50)
 
 
 def test_a_closed_pipe_ends_quietly():
@@ -353,39 +253,6 @@ def test_a_closed_pipe_ends_quietly():
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert len(found.stdout.splitlines()) == 1
     assert found.stderr == ""
-
-
-def test_every_lane_plays_its_share():
-    config = configs.decode({"run": "x", "env": "CartPole-v1"})
-    lanes = wiring.lanes_of(config, 4, seed=3, replayable=False)
-    returns, lengths = evaluation.play(lanes, evaluation.at_random(lanes.spec, 3), episodes=10)
-    lanes.close()
-    assert (len(returns), len(lengths)) == (10, 10)
-    assert min(lengths) >= 8  # no policy can end CartPole sooner
-
-
-def test_random_actions_keep_to_masks_and_bounds():
-    spec = Spec(
-        (Field("mask", Kind.MULTI_BINARY, "bool", (5,)),),
-        (
-            Field("action/a", Kind.MULTI_DISCRETE, "int64", (2,), (2, 3), mask="mask"),
-            Field("action/b", Kind.BOX, "float32", (2,), low=(-2.0, 0.0), high=(-1.0, 0.5)),
-            Field("action/c", Kind.MULTI_BINARY, "int8", (3,)),
-            Field("action/d", Kind.DISCRETE, "int64", (), (4,)),
-            Field("action/e", Kind.BOX, "float32", (1,)),
-        ),
-    )
-    mask = np.tile(np.array([False, True, True, False, True]), (500, 1))
-    action = evaluation.at_random(spec, 1)({"mask": mask}, np.zeros(500, bool))
-    assert set(action["action/a"][:, 0]) == {1}
-    assert set(action["action/a"][:, 1]) == {0, 2}
-    assert (action["action/b"] >= (-2, 0)).all()
-    assert (action["action/b"] <= (-1, 0.5)).all()
-    assert set(action["action/d"]) == {0, 1, 2, 3}
-    assert np.isfinite(action["action/e"]).all()
-    for field in spec.actions:
-        assert action[field.name].shape == (500, *field.shape)
-        assert action[field.name].dtype == field.dtype
 
 
 def test_names_are_completed(home):
@@ -401,14 +268,6 @@ def test_names_are_completed(home):
     assert found.stdout.split() == ["pole-1", "pole-2"]
     assert complete_algorithm("pp") == ["ppo"]
     assert "CartPole-v1" in complete_env("CartP")
-
-
-def test_half_blocks_show_two_pixels_in_each_character():
-    picture = np.zeros((4, 2, 3), np.uint8)
-    picture[:2] = (255, 0, 0)
-    lines = halfblocks.lines(picture, width=1, height=10)
-    assert lines == ["\x1b[38;2;255;0;0;48;2;0;0;0m▀\x1b[0m"]
-    assert len(halfblocks.lines(np.zeros((400, 600, 3), np.uint8), width=80, height=10)) == 10
 
 
 def test_the_version_is_told(capsys):

@@ -1,11 +1,12 @@
 """PPO: its loss against slow NumPy, tiny tasks that it must learn, exact resume, tuning, devices."""
 
 import os
+import sys
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+sys.path.insert(0, os.path.dirname(__file__))  # bandits.py stands beside this file
 
 import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -186,6 +187,12 @@ def test_changes_of_shape_apply_once_compiled():
     assert float(resumed.learn(batch)["minibatches"]) == 4
 
 
+@pytest.fixture(scope="module")
+def untouched():
+    """One for all refusals: each would start a compilation of its own."""
+    return make()
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
@@ -196,11 +203,10 @@ def test_changes_of_shape_apply_once_compiled():
         ({"clip": float("nan")}, "finite"),
     ],
 )
-def test_a_change_that_cannot_be_made_changes_nothing(wanted, message):
-    algorithm = make()
+def test_a_change_that_cannot_be_made_changes_nothing(untouched, wanted, message):
     with pytest.raises(ConfigError, match=message):
-        algorithm.tune(wanted)
-    assert algorithm.config == ppo.Config(minibatch=64, epochs=4)
+        untouched.tune(wanted)
+    assert untouched.config == ppo.Config(minibatch=64, epochs=4)
 
 
 def test_every_hyper_parameter_says_what_a_change_takes():

@@ -131,9 +131,8 @@ class _Run:
         if found is not None:
             self.learner.restore(found.state, found.facts["learner"])
             self.restored = self.learner.counters.version
-            registry.orphan(self.restored, self.learner.attempt)
-        counters = self.learner.counters
-        counters.version = max(counters.version, registry.highest() + 1)
+        registry.orphan(-1 if self.restored is None else self.restored, self.learner.attempt)
+        self.learner.begin(max(self.learner.counters.version, registry.highest() + 1))
 
     def _account(self, update: Update) -> None:
         self.outlet.publish(update.version, update.weights, steps=update.row["steps"], settled=update.settled)

@@ -10,28 +10,33 @@ import typer
 from farfield.cli.options import Home, Json, Run, VersionNumber
 from farfield.cli.screen import console, emit, number, pairs, write
 
+Episodes = Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many whole episodes.")]
+Who = Annotated[
+    Literal["version", "random"],
+    typer.Option(
+        "--policy", help="The run's version, or random actions: the baseline; RUN may be an environment then."
+    ),
+]
+Explore = Annotated[bool, typer.Option("--explore", help="Act with the noise of learning instead of greedily.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", min=0, help="Of episodes and noise; default: one never trained on.")
+]
+Film = Annotated[Path | None, typer.Option("--video", metavar="FILE", help="Film it: .mp4 or .gif.")]
+Show = Annotated[
+    bool, typer.Option("--render", help="Show it: in a window, or in the terminal where there is no screen.")
+]
+
 
 def play(
     run: Run,
     *,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many whole episodes.")] = 10,
+    episodes: Episodes = 10,
     version: VersionNumber = None,
-    policy: Annotated[
-        Literal["version", "random"],
-        typer.Option(
-            "--policy", help="The run's version, or random actions: the baseline; RUN may be an environment then."
-        ),
-    ] = "version",
-    explore: Annotated[
-        bool, typer.Option("--explore", help="Act with the noise of learning instead of greedily.")
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Of episodes and noise; default: one never trained on.")
-    ] = None,
-    video: Annotated[Path | None, typer.Option("--video", metavar="FILE", help="Film it: .mp4 or .gif.")] = None,
-    render: Annotated[
-        bool, typer.Option("--render", help="Show it: in a window, or in the terminal where there is no screen.")
-    ] = False,
+    policy: Who = "version",
+    explore: Explore = False,
+    seed: Seed = None,
+    video: Film = None,
+    render: Show = False,
     home: Home = "",
     json: Json = False,
 ) -> None:
@@ -98,9 +103,12 @@ def _rendered(run: str, home: str, go: Go) -> dict[str, Any]:
     offered = evaluation.render_modes(run, home)
     if "human" in offered and _screen():
         return go(lambda stage: None, mode="human")
-    from farfield.cli.stage import draw
+    from farfield.cli.stage import clear, draw
 
-    return go(draw(), mode="ansi" if "ansi" in offered and "rgb_array" not in offered else "rgb_array")
+    try:
+        return go(draw(), mode="ansi" if "ansi" in offered and "rgb_array" not in offered else "rgb_array")
+    finally:
+        clear()
 
 
 def _screen() -> bool:

@@ -37,3 +37,10 @@ def draw() -> Callable[[Any], None]:
         sys.stdout.flush()
 
     return show
+
+
+def clear() -> None:
+    """Give the terminal its own colours back, wherever the drawing was interrupted."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[0m\n")
+        sys.stdout.flush()

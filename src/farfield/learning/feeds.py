@@ -74,7 +74,7 @@ class FreshFeed:
         self._waiting.append(fragment)
 
     def take(self, newest: int) -> Batch | None:
-        """Give a full batch for the weights of version `newest`, or nothing yet."""
+        """Give a full batch for weights that have seen `newest` updates, or nothing yet."""
         self._drop_old(newest)
         packed = whole(self._waiting, self.steps, self.lanes) or self._pack()
         if packed is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from farfield.learning.feeds import Batch, Marks
 from farfield.protocols import Algorithm
@@ -99,6 +99,7 @@ class Learner:
         self.used = Marks()  # fragments that were used or counted as not used
         self.returns: deque[float] = deque(maxlen=RETURNS)
         self.hold, self.quiet = False, True
+        self._numbered: list[tuple[int, int]] = []  # (version, updates) where each attempt began
         self._fresh: tuple[list[float], list[int]] = ([], [])  # episodes finished since the last update
         self._clock = clock
         self._first: tuple[float, int] | None = None  # when the first update was done: all before it is start-up
@@ -129,7 +130,7 @@ class Learner:
             done = self._finish(batch, metrics, begun)
 
     def _take(self) -> Batch | None:
-        batch = self.feed.take(self.counters.version)
+        batch = self.feed.take(self.counters.updates)
         names = self.feed.settled if batch is None else (*batch.names, *self.feed.settled)
         for _, stream, seq in names:
             self.used.add(stream, seq)
@@ -146,7 +147,7 @@ class Learner:
                 self.returns.extend(returns.tolist())
                 self._fresh[0].extend(returns.tolist())
                 self._fresh[1].extend(fragment.columns["episode/length"].tolist())
-            self.feed.put(fragment)
+            self.feed.put(structs.replace(fragment, version=self._age(fragment.version)))
 
     def _finish(self, batch: Batch, metrics: Metrics, begun: float) -> Update:
         """Wait for the arithmetic, and account for it."""
@@ -168,6 +169,20 @@ class Learner:
         row = self._row(batch, metrics)
         self._fresh = ([], [])
         return Update(counters.updates, counters.version, weights, row, batch.names, dict(self.used.below))
+
+    def begin(self, version: int) -> None:
+        """Number versions from here on, which may leave out numbers that an earlier attempt gave away."""
+        self.counters.version = version
+        self._numbered.append((version, self.counters.updates))
+
+    def _age(self, version: int) -> int:
+        """Give the updates that a version had seen: numbers that were left out do not count as lag."""
+        last = None
+        for first, updates in reversed(self._numbered):
+            if version >= first:
+                return updates + version - first if last is None else min(updates + version - first, last)
+            last = updates
+        return 0
 
     def _row(self, batch: Batch, metrics: Metrics) -> dict[str, Any]:
         counters = self.counters
@@ -210,6 +225,7 @@ class Learner:
             "counters": {name: getattr(counters, name) for name in counters.__struct_fields__},
             "marks": self.marks.facts(),
             "used": self.used.facts(),
+            "numbered": self._numbered,
         }
         return columns, facts
 
@@ -223,3 +239,4 @@ class Learner:
         self._fresh = (columns["fresh/returns"].tolist(), columns["fresh/lengths"].tolist())
         self.counters = Counters(**facts["counters"])
         self.marks, self.used = Marks(**facts["marks"]), Marks(**facts["used"])
+        self._numbered = [(int(first), int(updates)) for first, updates in facts["numbered"]]

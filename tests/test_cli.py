@@ -1,6 +1,7 @@
 """The command line: what it prints, how it refuses, and that its documentation is complete."""
 
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -12,16 +13,45 @@ import numpy as np
 import pytest
 import typer
 
-from cli_runs import make_run, run, told
 from farfield import cli, wiring
 from farfield import config as configs
 from farfield.cli.options import complete_algorithm, complete_env
 from farfield.cli.play import play as play_command
 from farfield.cli.runs import state_of
+from farfield.learning import networks
 from farfield.telemetry import metrics
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = typer.main.get_command(cli.app).commands
+
+
+def make_run(home: Path, name: str, *, seed: int = 1, rows: int = 30, env: str = "CartPole-v1") -> Path:
+    """Lay down a run as training leaves it: config, two versions, metrics and a summary."""
+    plain = {"run": name, "env": env, "seed": seed, "algorithm": {"kind": "ppo"}, "registry": {"interval": 0.0}}
+    config = configs.decode(plain)
+    folder = home / "runs" / name
+    folder.mkdir(parents=True)
+    wiring.write_config(folder, config)
+    lanes = wiring.lanes_of(config, 1, seed=seed, replayable=False)
+    network = networks.build(config.network, lanes.spec, style="policy")
+    lanes.close()
+    registry = wiring.registry_of(config, folder)
+    attempt = registry.claim({"pid": 1})
+    for number in (0, rows):
+        weights = networks.initialise(network, seed=seed + number)
+        facts = {"run": name, "number": number, "attempt": attempt, "parent": None, "steps": number * 1024}
+        version = registry.describe(weights, spec=lanes.spec, network=network, **facts)
+        registry.publish(version, weights)
+    log = metrics.MetricsLog(folder)
+    for update in range(1, rows + 1):
+        log.append(
+            {"update": update, "attempt": 1, "version": update, "steps": update * 1024, "seconds": update / 10,
+             "returns": [], "return_mean": update * 1.5 + seed}
+        )  # fmt: skip
+    log.close()
+    summary = {"run": name, "updates": rows, "stopped_by": "until", "version": rows}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +60,21 @@ def home(tmp_path_factory):
     make_run(folder, "pole-1")
     make_run(folder, "pole-2", seed=2)
     return folder
+
+
+def run(capsys, *words):
+    """Run a command; give its exit code and what it wrote."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return ended.value.code or 0, out, err
+
+
+def told(capsys, *words):
+    """Run a command with --json; give its lines decoded."""
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_help_imports_nothing_heavy():
@@ -165,33 +210,6 @@ def test_a_version_is_exported_and_checked(capsys, home, tmp_path):
     assert found["version"] == 0
     assert found["difference"] < 1e-5
     assert (tmp_path / "p.onnx").stat().st_size == found["bytes"]
-
-
-def test_environments_and_algorithms_are_listed(capsys):
-    found = {one["env"]: one for one in told(capsys, "envs", "--search", "cartpole")}
-    assert "ppo" in found["CartPole-v1"]["defaults"]
-    assert found["CartPole-v1"]["backend"] == "own vector class"
-    assert run(capsys, "envs")[0] == 0
-    pytest.importorskip("jax")
-    ppo = told(capsys, "algorithms", "ppo")[0]
-    clip = next(one for one in ppo["parameters"] if one["name"] == "clip")
-    assert clip["change"] in ("live", "recompile", "fixed")
-    assert clip["description"]
-    assert all(one["change"] in ("live", "recompile", "fixed") for one in ppo["parameters"])
-    code, out, _ = run(capsys, "algorithms", "ppo")
-    assert code == 0
-    assert "learning_rate" in out
-
-
-def test_what_steps_an_environment_is_what_is_listed(capsys):
-    said = {"own vector class": lambda name: name.startswith("gymnasium "), "sync": lambda name: name == "sync"}
-    said["envpool"] = lambda name: name == "envpool"
-    listed = {one["env"]: one["backend"] for one in told(capsys, "envs")}
-    for env in ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "Blackjack-v1"):
-        config = configs.decode({"run": "x", "env": env})
-        lanes = wiring.lanes_of(config, 1, seed=1, replayable=False)
-        assert said[listed[env]](lanes.backend), (env, lanes.backend)
-        lanes.close()
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,8 @@ def test_a_name_in_use_is_refused_and_so_is_a_second_learner(tmp_path: Path) -> 
         [*FARFIELD, "train", "CartPole-v1", "--name", "one", "--json", "--until", "1e9", *SMALL],
         env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_for((tmp_path / "runs/one/metrics.jsonl").exists, first)
+    log = tmp_path / "runs/one/metrics.jsonl"
+    wait_for(lambda: log.exists() and log.stat().st_size, first)
     assert "--resume one" in one_line(run(tmp_path, "train", "CartPole-v1", "--name", "one"))
     line = one_line(run(tmp_path, "train", "--resume", "one"))
     assert str(first.pid) in line
@@ -184,7 +185,8 @@ def test_a_killed_learner_leaves_no_process_behind(tmp_path: Path) -> None:
         [*FARFIELD, "train", "CartPole-v1", "--name", "run", "--json", "--until", "1e9", "--actors", "2", *SMALL],
         env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_for((tmp_path / "runs/run/metrics.jsonl").exists, process)
+    log = tmp_path / "runs/run/metrics.jsonl"
+    wait_for(lambda: log.exists() and log.stat().st_size, process)
     assert len(children(str(tmp_path))) >= 2
     process.kill()
     process.wait()
@@ -198,7 +200,7 @@ def test_a_dead_actor_is_replaced(tmp_path: Path) -> None:
         env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     log = tmp_path / "runs/run/metrics.jsonl"
-    wait_for(log.exists, process)
+    wait_for(lambda: log.exists() and log.stat().st_size, process)
     actor = next(pid for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
     os.kill(int(actor), signal.SIGKILL)
     wait_for(lambda: actor not in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split(), process)

@@ -8,6 +8,7 @@ sys.path.insert(0, os.path.dirname(__file__))  # bandits.py stands beside this f
 
 import subprocess
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -212,6 +213,18 @@ def test_a_change_that_cannot_be_made_changes_nothing(untouched, wanted, message
 def test_every_hyper_parameter_says_what_a_change_takes():
     found = hyper.changes(ppo.Config)
     assert {found["clip"], found["epochs"], found["log_std"]} == {"live", "recompile", "fixed"}
+
+
+def test_the_page_explains_each_hyper_parameter_and_each_metric(untouched):
+    page = (Path(__file__).parent.parent / "docs/algorithms/ppo.md").read_text()
+    for name, change in hyper.changes(ppo.Config).items():
+        default = getattr(ppo.Config(), name)
+        row = next((line for line in page.splitlines() if line.startswith(f"| `{name}` |")), "")
+        assert f"| {change} |" in row, name
+        cell = row.split("|")[2].strip().strip('"')
+        assert cell == str(default).lower() or float(cell) == default, name
+    for name in untouched.learn(batches(1)[0]):
+        assert f"\n### `{name}`\n" in page, name
 
 
 def test_steps_stop_when_the_policy_is_too_far():

@@ -7,6 +7,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 sys.path.insert(0, os.path.dirname(__file__))  # bandits.py stands beside this file
 
 from functools import partial
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -133,6 +134,15 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one():
             algorithm.learn(batch)
     for name, value in whole.state().items():
         np.testing.assert_array_equal(value, resumed.state()[name], err_msg=name)
+
+
+def test_the_page_explains_each_hyper_parameter_and_each_metric():
+    page = (Path(__file__).parent.parent / "docs/algorithms/reinforce.md").read_text()
+    for name, change in hyper.changes(reinforce.Config).items():
+        row = next((line for line in page.splitlines() if line.startswith(f"| `{name}` |")), "")
+        assert f"| {change} |" in row, name
+    for name in make(baseline=True).learn(walk()):
+        assert f"\n### `{name}`\n" in page, name
 
 
 def test_a_baseline_cannot_be_added_to_a_run():

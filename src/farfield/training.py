@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -62,7 +62,8 @@ class _Run:
         self.config = parts.config
         wiring.write_config(folder, self.config)
         registry = wiring.registry_of(config, folder)
-        attempt = registry.claim({"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()})
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time(), "backend": self.backend}
+        attempt = registry.claim(facts)
         if transport is None:
             stream = wiring.repeatable_stream(config)
             actor = wiring.actor_of(config, lanes, parts.algorithm.network, stream=stream, label="0")
@@ -80,8 +81,8 @@ class _Run:
         if follow:
             self.outlet.tell(follow)
         self.ledger = stack.enter_context(_closing(Ledger(folder / "ledger.jsonl")))
-        options = self.config.metrics
-        started = writers.start(options.writers, folder=folder, run=config.run, config=options.options)
+        plain = msgspec.to_builtins(self.config)
+        started = writers.start(config.metrics.writers, folder=folder, run=config.run, config=plain, report=say)
         self.writers = stack.enter_context(_closing(started)) if started else None
         self.beats = Beats(transport, self.actors, config.stuck) if transport and self.actors else None
         self.saved, self.looked = time.monotonic(), 0.0
@@ -233,18 +234,28 @@ def _closing(thing: Any) -> Generator[Any]:
 def _lock(folder: Path) -> Generator[None]:
     """Hold the run: one learner at a time, and the lock goes with its process, however that ends."""
     with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not _locked(file):
             file.seek(0)
             raise ConflictError(
                 f"run {folder.name!r} is being trained by process {file.read().strip() or 'unknown'}; "
                 "stop that one first, or choose another --name"
-            ) from error
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _locked(file: IO[str]) -> bool:
+    """Try for a moment: whoever lists runs holds their locks for an instant."""
+    for _ in range(5):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
 
 
 @contextmanager

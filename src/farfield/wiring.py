@@ -18,7 +18,7 @@ from farfield.experience import lanes as lanes_module
 from farfield.experience.actor import Actor
 from farfield.experience.lanes import Lanes
 from farfield.launch import processes
-from farfield.learning import feeds
+from farfield.learning import feeds, runtime
 from farfield.learning.learner import Learner
 from farfield.learning.sources import TopicSource
 from farfield.protocols import Algorithm, Policy, Transport
@@ -129,6 +129,7 @@ class Learning(NamedTuple):
 
 def learning_of(config: RunConfig, spec: Spec, folder: Path) -> Learning:
     """Make the algorithm, which begins to compile at once, and the feed that suits it."""
+    runtime.prepare(folder.parent.parent / "cache" / "jax", devices=config.devices)
     module = plugin("learning.algorithms", config.algorithm.get("kind", "ppo"))
     options = section_of(config.algorithm, module, "algorithm")
     kind = config.feed.get("kind") or module.FEED

@@ -77,11 +77,13 @@ def follow(config: Any, home: str, *, resume: bool, json: bool, began: float) ->
     from rich.console import Console
 
     from farfield.cli.view import View
+    from farfield.wiring import home_folder
 
     kind = config.algorithm.get("kind", "ppo")
     view = View(
-        Console(), total_steps=config.steps, until=config.until, run=config.run, env=config.env, algorithm=kind
-    )
+        Console(), total_steps=config.steps, until=config.until, run=config.run, env=config.env, algorithm=kind,
+        checkpoints=home_folder(home) / "runs" / config.run / "checkpoints",
+    )  # fmt: skip
     summary: dict[str, Any] | None = None
     try:
         summary = training.train(config, home=home, resume=resume, watch=view.update, say=view.message, began=began)

@@ -19,6 +19,7 @@ def measure_startup(options: systems.Options) -> list[dict[str, Any]]:
     measure.wait_for_quiet(options.quiet)
     repeat = 3 if options.quick else 11
     python = sys.executable
+    busy = measure.busy_cores(1.0)
     beyond = [1000 * _import(python, "farfield", "numpy") for _ in range(repeat)]
     numpy = [1000 * _import(python, "numpy", "sys") for _ in range(repeat)]
     helps = [1000 * _wall([*options.farfield, "--help"]) for _ in range(repeat)]
@@ -27,9 +28,9 @@ def measure_startup(options: systems.Options) -> list[dict[str, Any]]:
     names = ("cores_of_others", "busy_cores_before", "processes", "backend", "actors", "error")
     conditions = {name: run.get(name) for name in names}
     rows = [
-        _row("import farfield, beyond NumPy", beyond, "ms"),
-        _row("import numpy", numpy, "ms"),
-        _row("farfield --help", helps, "ms"),
+        _row("import farfield, beyond NumPy", beyond, "ms", busy),
+        _row("import numpy", numpy, "ms", busy),
+        _row("farfield --help", helps, "ms", busy),
         {"system": "learner and one actor together", "value": memory, "unit": "MB", **conditions},
     ]
     targets = [
@@ -56,8 +57,8 @@ def _wall(command: list[str]) -> float:
     return time.perf_counter() - begun
 
 
-def _row(name: str, values: list[float], unit: str) -> dict[str, Any]:
-    return {"system": name, "value": statistics.median(values), "least": min(values), "unit": unit, "error": ""}
+def _row(name: str, values: list[float], unit: str, busy: float) -> dict[str, Any]:
+    return {"system": name, "value": statistics.median(values), "least": min(values), "unit": unit, "cores_of_others": busy, "error": ""}
 
 
 if __name__ == "__main__":

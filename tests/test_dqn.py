@@ -207,7 +207,7 @@ def test_it_learns_to_repeat_what_it_sees() -> None:
 def test_it_learns_the_values_of_a_corridor(n_step: int, dueling: bool, double: bool) -> None:
     """Five places; right of the last one is a door that pays 1. Random walks are cut off after their window."""
     config = dqn.Config(
-        gamma=0.9, learning_rate=3e-3, n_step=n_step, dueling=dueling, double=double, target_every=20, updates=8
+        gamma=0.9, learning_rate=3e-3, n_step=n_step, dueling=dueling, double=double, target_every=20, tau=1.0
     )
     spec = Spec((Field("obs", Kind.BOX, "float32", (5,)),), PLAIN.actions)
     algorithm = made(config, spec)
@@ -298,13 +298,13 @@ def test_the_target_network_moves_when_it_is_due(tau: float) -> None:
 
 
 def test_priorities_are_the_errors_of_the_lanes_in_order() -> None:
-    config = dqn.Config(updates=4, minibatch=8, learning_rate=1e-9)
+    config = dqn.Config(updates=4, minibatch=8, learning_rate=1e-9, n_step=1)
     algorithm = made(config)
     assert algorithm.priorities() is None
     batch = random_batch(np.random.default_rng(5), config)
     before = algorithm.weights()
     algorithm.learn(batch)
-    live = {"gamma": np.float32(config.gamma), "huber": np.float32(1)}
+    live = {"gamma": np.float32(config.gamma), "huber": np.float32(config.huber)}
     made_rule = qvalues.Rule(algorithm.network, PLAIN, 1, True, sequences=False, burn_in=0)
     _, (_, expected) = loss(before, before, batch, made_rule, live)
     assert np.allclose(algorithm.priorities(), expected, atol=1e-5)  # type: ignore[arg-type]
@@ -367,7 +367,7 @@ def test_settings_that_do_not_fit_are_refused_with_their_cure() -> None:
     with pytest.raises(ConfigError, match="leave nothing"):
         made(dqn.Config(sequence=8, burn_in=8), kind="lstm")
     with pytest.raises(ConfigError, match="cannot be shared"):
-        dqn.make(dqn.Config(), spec=PLAIN, network=networks.Config(), steps=1, lanes=512, seed=0, devices=3)
+        dqn.make(dqn.Config(), spec=PLAIN, network=networks.Config(), steps=3, lanes=512, seed=0, devices=3)
     with pytest.raises(ConfigError, match="takes batches of"):
         dqn.make(dqn.Config(), spec=PLAIN, network=networks.Config(), steps=2, lanes=512, seed=0)
     both = Spec(PLAIN.observations, (Field("action", Kind.BOX, "float32", (2,)),))

@@ -72,7 +72,7 @@ class _Run:
         else:
             lanes.close()
             source, follow = wiring.topic_source(transport, self.spec, durable=False), None
-        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=attempt)
+        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=attempt, enough=self._reason)
         self.checkpoints = wiring.checkpoints_of(config, folder)
         self._restore(registry)
         self.outlet = wiring.outlet_of(self.config, registry, self.learner, self.spec, self.restored)
@@ -98,7 +98,7 @@ class _Run:
         for update in self.learner.updates():
             if update is not None:
                 self._account(update)
-                stopped = stopped or (stopping[0] if stopping else "") or self._reason()
+                stopped = stopped or (stopping[0] if stopping else "") or self._reason(update.row)
             else:
                 stopped = stopped or (stopping[0] if stopping else "")
                 self.outlet.settle(self.learner.used.below)
@@ -145,14 +145,14 @@ class _Run:
         self.last = update.row
         self.watch(update.row)
 
-    def _reason(self) -> str:
-        """Say why to stop now, if there is a reason."""
-        config, mean = self.config, self.last["return_mean"]
+    def _reason(self, row: Row) -> str:
+        """Say why to stop after this update, if there is a reason."""
+        config, mean = self.config, row["return_mean"]
         if config.until is not None and mean is not None and mean >= config.until:
             return "until"
-        if self.last["steps"] >= config.steps:
+        if row["steps"] >= config.steps:
             return "steps"
-        if config.patience and self.last["steps"] - self.learner.counters.best_at >= config.patience:
+        if config.patience and row["steps"] - self.learner.counters.best_at >= config.patience:
             return "patience"
         return ""
 

@@ -91,14 +91,14 @@ class Learner:
 
     def __init__(
         self, algorithm: Algorithm, feed: Feed, source: Source, *, attempt: int,
-        clock: Callable[[], float] = time.monotonic,
+        enough: Callable[[dict[str, Any]], Any] = lambda row: False, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.algorithm, self.feed, self.source, self.attempt = algorithm, feed, source, attempt
         self.counters = Counters()
         self.marks = Marks()  # fragments that came
         self.used = Marks()  # fragments that were used or counted as not used
         self.returns: deque[float] = deque(maxlen=RETURNS)
-        self.hold, self.quiet = False, True
+        self.hold, self.quiet, self.enough = False, True, enough
         self._numbered: list[tuple[int, int]] = []  # (version, updates) where each attempt began
         self._fresh: tuple[list[float], list[int]] = ([], [])  # episodes finished since the last update
         self._clock = clock
@@ -108,7 +108,8 @@ class Learner:
         """Learn for ever. What an update made is given while the next one runs, if its batch is there already.
 
         Gives None when there was nothing to do for a moment. While `hold` is set no update is begun
-        before the last one was given, so that `quiet` becomes true and `state` can be taken.
+        before the last one was given, so that `quiet` becomes true and `state` can be taken; a row that is
+        `enough` sets it.
         """
         begun = self._clock() - self.counters.seconds
         done: Update | None = None
@@ -128,6 +129,7 @@ class Learner:
             if done is not None:
                 yield done
             done = self._finish(batch, metrics, begun)
+            self.hold = self.hold or self.enough(done.row)
 
     def _take(self) -> Batch | None:
         batch = self.feed.take(self.counters.updates)

@@ -27,18 +27,18 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     learning_rate: Annotated[float, live("step size of Adam", gt=0)] = 1e-3
     gamma: Annotated[float, live("how much the next step's value counts", ge=0, le=1)] = 0.99
-    n_step: Annotated[int, fixed("rewards that are added up before the value of an observation is used", ge=1)] = 1
+    n_step: Annotated[int, fixed("rewards that are added up before the value of an observation is used", ge=1)] = 3
     double: Annotated[bool, recompile("choose the next action by the online network, value it by the target")] = True
-    dueling: Annotated[bool, fixed("split the network's end into a value and advantages")] = False
+    dueling: Annotated[bool, fixed("split the network's end into a value and advantages")] = True
     updates: Annotated[int, fixed("minibatch updates in one batch", ge=1)] = 8
     minibatch: Annotated[int, fixed("windows in one update", ge=1)] = 64
-    target_every: Annotated[int, live("updates between two changes of the target network", ge=1)] = 250
-    tau: Annotated[float, live("how far the target network then moves: 1 is a copy", gt=0, le=1)] = 1.0
-    huber: Annotated[float, live("errors above this count linearly, below squared", gt=0)] = 1.0
+    target_every: Annotated[int, live("updates between two changes of the target network", ge=1)] = 1
+    tau: Annotated[float, live("how far the target network then moves: 1 is a copy", gt=0, le=1)] = 0.01
+    huber: Annotated[float, live("errors above this count linearly, below squared", gt=0)] = 10.0
     max_grad_norm: Annotated[float, live("longest gradient", gt=0)] = 10.0
     epsilon_start: Annotated[float, live("share of random actions at first", ge=0, le=1)] = 1.0
-    epsilon_end: Annotated[float, live("share of random actions at last", ge=0, le=1)] = 0.05
-    epsilon_steps: Annotated[int, live("environment steps from the first to the last", ge=1)] = 10_000
+    epsilon_end: Annotated[float, live("share of random actions at last", ge=0, le=1)] = 0.02
+    epsilon_steps: Annotated[int, live("environment steps from the first to the last", ge=1)] = 20_000
     sequence: Annotated[int, fixed("rows of a window of a recurrent network; 0 for others", ge=0)] = 0
     burn_in: Annotated[int, recompile("first rows of a sequence that only bring its memory up to date", ge=0)] = 0
 

@@ -4,7 +4,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,14 @@ def lunar(options: Options) -> list[Row]:
 
 def update(options: Options) -> list[Row]:
     """Figure 4: one update on one core, beside PyTorch in CleanRL's style."""
-    systems.prepare(options, ("torch",))
-    return [_script(options, "update.py", "4", "One PPO update: 8,192 samples, 4 epochs, 2 × 64, one core")]
+    systems.prepare(options, ("sb3",))
+    torch = ["--torch-python", str(options.pythons["sb3"])] if "sb3" in options.pythons else []
+    title = "One PPO update: 8,192 samples, 4 epochs, 2 × 64, one core, beside PyTorch eager in CleanRL's style"
+    found = _script(options, "update.py", "4", title, torch)
+    found["targets"] += [
+        target(f"no PyTorch: {options.missing[name]}", None, 4.5) for name in options.missing if not torch
+    ]
+    return [found]
 
 
 def wire(options: Options) -> list[Row]:
@@ -167,16 +173,13 @@ def _start(options: Options) -> Row:
     return figure("2b", "Seconds from process start to the first finished update", rows, targets)
 
 
-def _script(options: Options, name: str, number: str, title: str) -> Row:
+def _script(options: Options, name: str, number: str, title: str, more: Sequence[str] = ()) -> Row:
     """Run a bench of its own: lines of JSON with name, value, unit, target."""
     measure.wait_for_quiet(options.quiet)
     script = systems.BENCH / name
     quick = ["--quick"] if options.quick and script.exists() and '"--quick"' in script.read_text() else []
-    command = [sys.executable, str(script), "--json", *quick]
-    variables = {"FARFIELD_BENCH_CACHE": str(options.cache)}
-    if "torch" in options.pythons:
-        variables["FARFIELD_BENCH_TORCH"] = str(options.pythons["torch"])
-    outcome = measure.run(command, cwd=systems.BENCH.parent, timeout=600, env=variables)
+    command = [sys.executable, str(script), "--json", *quick, *more]
+    outcome = measure.run(command, cwd=systems.BENCH.parent, timeout=600)
     lines = [line for _, line in outcome.lines if "name" in line]
     rows = [{"system": line["name"], **line, **outcome.facts()} for line in lines] or [
         {"system": name, **outcome.facts()}

@@ -58,7 +58,14 @@ def _wall(command: list[str]) -> float:
 
 
 def _row(name: str, values: list[float], unit: str, busy: float) -> dict[str, Any]:
-    return {"system": name, "value": statistics.median(values), "least": min(values), "unit": unit, "cores_of_others": busy, "error": ""}
+    return {
+        "system": name,
+        "value": statistics.median(values),
+        "least": min(values),
+        "unit": unit,
+        "cores_of_others": busy,
+        "error": "",
+    }
 
 
 if __name__ == "__main__":

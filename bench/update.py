@@ -1,7 +1,7 @@
 """One PPO update, ours beside PyTorch eager in CleanRL's style: on one core, taking turns, medians and their ratio.
 
 Usage: update.py --torch-python PYTHON [--json] [--repeat 15]; PYTHON is an interpreter that has torch. Ours is all that
-`learn` and `weights` do, values and V-trace included; PyTorch's side is its epochs alone: CleanRL has its values already.
+`learn` and `weights` do, values and V-trace included; PyTorch's side is its epochs alone (CleanRL has values).
 """
 
 import argparse

@@ -38,7 +38,7 @@ if __name__ == "__main__":
     home = mkdtemp()
     settings = {"lanes": {"count": 16, "steps": 96}, "network": {"normalise": True}, "metrics": {"writers": []}}
     run = farfield.train("Thermostat-v0", home=home, actors=0, steps=150_000, **settings)
-    before = farfield.play("Thermostat-v0", policy="random", home=home, episodes=20)["mean"]
-    after = farfield.play(run.name, home=home, episodes=20)["mean"]
+    before = farfield.play("Thermostat-v0", policy="random", home=home, episodes=20)["return_mean"]
+    after = farfield.play(run.name, home=home, episodes=20)["return_mean"]
     print(f"random: {before:.0f}, trained: {after:.0f}, everything is in {Path(home)}")
     assert after > before / 2

@@ -190,7 +190,7 @@ def one_hot(places: Array, size: int) -> Array:
 
 
 def test_it_learns_to_repeat_what_it_sees() -> None:
-    config = dqn.Config(gamma=0.0, learning_rate=3e-3)
+    config = dqn.Config(gamma=0.0, learning_rate=3e-3, n_step=1)
     algorithm = made(config)
     rng = np.random.default_rng(0)
     _, lanes = dqn.window(config)
@@ -330,7 +330,7 @@ def test_tuning_changes_the_next_update_or_nothing() -> None:
     algorithm = made(config)
     rng = np.random.default_rng(2)
     with pytest.raises(ConfigError, match="n_step is fixed"):
-        algorithm.tune({"learning_rate": 0.5, "n_step": 3})
+        algorithm.tune({"learning_rate": 0.5, "n_step": 2})
     assert algorithm.learn(random_batch(rng, config))["learning_rate"] == 1e-3
     algorithm.tune({"learning_rate": 0.5})
     before = algorithm.weights()["q/0/bias"]

@@ -15,7 +15,7 @@ def test_ppo_solves_cartpole_with_an_actor_of_its_own(tmp_path: Path) -> None:
     assert run.summary["stopped_by"] == "until", run.summary
     assert run.summary["dropped"] == 0
     result = farfield.play(run.name, home=str(tmp_path), episodes=10)
-    assert result["mean"] > 400
+    assert result["return_mean"] > 400
 
 
 @pytest.mark.slow

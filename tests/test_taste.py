@@ -50,4 +50,5 @@ def test_nothing_executable_is_read() -> None:
 
 def test_every_example_is_short() -> None:
     for path in (ROOT / "examples").glob("*.py"):
-        assert len(path.read_text().splitlines()) <= 60, path
+        lines = [line for line in path.read_text().splitlines() if line.strip()]
+        assert len(lines) <= 60, path

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -22,8 +23,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """What a network looks like."""
 
     kind: Annotated[
-        Literal["mlp", "cnn", "lstm", "gru"],
-        Meta(description="mlp flattens everything; cnn convolves pictures; lstm and gru remember"),
+        str,
+        Meta(description="mlp flattens all; cnn convolves pictures; lstm and gru remember; or your module:function"),
     ] = "mlp"
     hidden: Annotated[
         tuple[Width, ...] | None,
@@ -52,6 +53,8 @@ def build(
 
     policy: heads, and outputs["value"] [lanes] · policy_only: heads alone · q: one epsilon head, and outputs["q"].
     """
+    if ":" in config.kind:
+        return _own(config.kind, spec)
     _check(config, spec)
     sketch = Sketch()
     match style:
@@ -68,6 +71,20 @@ def build(
             return sketch.finish(heads, {"value": value})
         case _:
             raise ConfigError(f"unknown style {style!r} of a network; {nearest(style, get_args(Style))}")
+
+
+def _own(kind: str, spec: Spec) -> Network:
+    """Call somebody's function from a Spec to a Network."""
+    module, _, function = kind.partition(":")
+    try:
+        build = getattr(import_module(module), function)
+    except (ModuleNotFoundError, AttributeError) as error:
+        cure = "name a function that Python can import, as module:function"
+        raise ConfigError(f"[network] kind = {kind!r}: {error}; {cure}") from error
+    network = build(spec)
+    if not isinstance(network, Network):
+        raise ConfigError(f"[network] kind = {kind!r} gave {type(network).__name__}, expected a farfield.types.Network")
+    return network
 
 
 def _check(config: Config, spec: Spec) -> None:

@@ -42,7 +42,8 @@ class ActorCritic:
         logits = self._run("policy", self.network.heads[0].inputs[0], row["obs"][:-1])
         score = torch.distributions.Categorical(logits=logits).log_prob(row["action"])[row["valid"]]
         loss = surprise.square().mean() - (score * surprise.detach()).mean()
-        for tensor, slope in zip(self._tensors.values(), torch.autograd.grad(loss, [*self._tensors.values()])):
+        tensors = [*self._tensors.values()]
+        for tensor, slope in zip(tensors, torch.autograd.grad(loss, tensors), strict=True):
             tensor.data -= self._config.learning_rate * slope / (slope.norm() + 1e-2)
         return {"loss": loss.item()}
 

@@ -251,7 +251,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path:
         *SMALL,
     )
     assert first.returncode == 0, first.stderr
-    newest = sorted((tmp_path / "runs/run/checkpoints").glob("*.safetensors"))[-1]
+    newest = max((tmp_path / "runs/run/checkpoints").glob("*.safetensors"))
     content = newest.read_bytes()
     flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
     newest.write_bytes({"cut": content[: len(content) // 2], "flip": flipped, "empty": b""}[damage])

@@ -42,7 +42,9 @@ def test_a_recurrent_policy_solves_what_one_without_memory_cannot(tmp_path: Path
     settings = QUIET | {"steps": 200_000, "until": 0.95, "lanes": {"count": 16, "steps": 32}}
     algorithm = {"kind": "ppo", "minibatch": 128, "epochs": 4, "learning_rate": 3e-3, "gamma": 0.95, "entropy": 0.01}
     settings |= {"algorithm": algorithm}
-    gru = farfield.train("farfield/MemoryCorridor-v0", name="gru", home=str(tmp_path), network={"kind": "gru"}, **settings)
+    gru = farfield.train(
+        "farfield/MemoryCorridor-v0", name="gru", home=str(tmp_path), network={"kind": "gru"}, **settings
+    )
     assert gru.summary["stopped_by"] == "until", gru.summary
     settings["steps"] = gru.summary["steps"] * 2
     mlp = farfield.train("farfield/MemoryCorridor-v0", name="mlp", home=str(tmp_path), **settings)

@@ -4,7 +4,6 @@ import os
 import sys
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-sys.path.insert(0, os.path.dirname(__file__))  # bandits.py stands beside this file
 
 import subprocess
 from functools import partial

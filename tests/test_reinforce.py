@@ -1,10 +1,8 @@
 """REINFORCE: its loss against slow NumPy, tiny tasks that it must learn, exact resume, what is left out."""
 
 import os
-import sys
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-sys.path.insert(0, os.path.dirname(__file__))  # bandits.py stands beside this file
 
 from functools import partial
 from pathlib import Path

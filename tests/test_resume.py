@@ -68,7 +68,7 @@ def highest(home: Path) -> int:
 
 
 def everything(home: Path) -> tuple[list[dict[str, object]], dict[str, np.ndarray], dict[str, object]]:
-    """Metrics without what belongs to an attempt, and the last checkpoint: parameters, optimiser, random state, lanes."""
+    """Metrics without what belongs to an attempt, and all that the last checkpoint holds."""
     folder = home / "runs/run"
     log = [{k: v for k, v in row.items() if k not in DIFFERS} for row in metrics.read(folder)]
     found = wiring.checkpoints_of(wiring.read_config(folder), folder).newest(pytest.fail)

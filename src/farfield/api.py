@@ -72,7 +72,9 @@ def play(run: str, *, episodes: int = 10, home: str = "", **options: Any) -> Map
 
 def fresh_name(env: str, home: str = "") -> str:
     """Choose a name that no run of this home has: the environment's, then -2, -3 …"""
-    stem = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in env.lower()).strip("-._") or "run"
+    stem = (
+        "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in env.lower()).strip("-._") or "run"
+    )
     taken = set(wiring.run_names(home))
     if stem not in taken:
         return stem

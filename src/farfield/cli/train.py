@@ -7,10 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
+from farfield.cli.options import Home, Json, complete_algorithm, complete_env, complete_run
+
 
 def train(
-    env: Annotated[str, typer.Argument(help="A Gymnasium id such as CartPole-v1, or package:Env-v0.")] = "",
-    algorithm: Annotated[str, typer.Option(help="ppo, dqn, reinforce, or a module of yours.")] = "",
+    env: Annotated[
+        str,
+        typer.Argument(help="A Gymnasium id such as CartPole-v1, or package:Env-v0.", autocompletion=complete_env),
+    ] = "",
+    *,
+    algorithm: Annotated[
+        str,
+        typer.Option(help="ppo, dqn, reinforce, or a module of yours.", autocompletion=complete_algorithm),
+    ] = "",
     config: Annotated[Path | None, typer.Option(help="A TOML file that describes the run.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, such as algorithm.clip=0.1; again for more.")
@@ -20,9 +29,16 @@ def train(
     until: Annotated[float | None, typer.Option(help="Stop when the last 100 episodes return this on average.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything that is drawn.")] = None,
     name: Annotated[str, typer.Option(help="Name of the run; made from the environment's otherwise.")] = "",
-    resume: Annotated[str, typer.Option(help="Go on with this run, exactly where its last checkpoint is.")] = "",
-    home: Annotated[str, typer.Option(help="Folder of all runs.", envvar="FARFIELD_HOME")] = "",
-    json: Annotated[bool, typer.Option("--json", help="JSON lines; the last one sums the run up.")] = False,
+    resume: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with this run, exactly where its last checkpoint is.",
+            autocompletion=complete_run,
+        ),
+    ] = "",
+    home: Home = "",
+    json: Json = False,
 ) -> None:
     """Train a policy, with no service to start. Ctrl-C stops with a checkpoint; --resume goes on.
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from farfield.errors import ConfigError, SpecError, nearest
+from farfield.learning.dense import dense
 from farfield.types import Network, Node
 
 Tensors = Mapping[str, jax.Array]
@@ -182,7 +183,7 @@ def _embed(inputs: Inputs, tensors: Tensors, options: Options) -> jax.Array:
 OPERATORS: dict[str, Callable[[Inputs, Tensors, Options], jax.Array]] = {
     "normalise": _normalise,
     "scale": lambda x, w, o: x[0] * o["factor"] + o["offset"],
-    "dense": lambda x, w, o: x[0] @ w["kernel"] + w["bias"],
+    "dense": lambda x, w, o: dense(x[0], w["kernel"], w["bias"]),
     "conv2d": _conv2d,
     "max_pool": _max_pool,
     "embed": _embed,

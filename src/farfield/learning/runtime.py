@@ -1,4 +1,4 @@
-"""A folder for compiled updates in, a process that is ready to import JAX out; call it before anything of JAX is loaded."""
+"""A folder for compiled updates in, a process that is ready to import JAX out."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # names of mallopt
 def prepare(cache: Path, *, devices: int = 1) -> None:
     """Set one thread of arithmetic, the cache of compilations, and an allocator that keeps what it has.
 
-    What the environment says already stays as it is.
+    Call it before anything imports JAX. What the environment says already stays as it is.
     """
     flags = ["--xla_cpu_multi_thread_eigen=false"]  # the other cores belong to actors
     if devices > 1:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from farfield.codec import encode_announcement
 from farfield.protocols import Transport
-from farfield.types import Announcement, Network, Spec, Version, Weights, acting
+from farfield.types import Announcement, Cursor, Network, Spec, Version, Weights, acting
 from farfield.weights.registry import Registry
 
 FULL = 64  # announcements until all tensors are sent again, so that a late follower finds its feet
@@ -37,6 +37,7 @@ class Outlet:
         self._topic = ""
         self._follow: Follow | None = None
         self._settled: dict[str, int] = {}
+        self._end: Cursor = {}  # of the topic, when the last full announcement was about to be made
         self._base: dict[str, str] = {}  # hashes of the last full announcement
         self._since = FULL
         self._sent: Future[None] | None = None
@@ -89,9 +90,19 @@ class Outlet:
         hashes = {name: version.tensors[name].sha256 for name in self._acting}
         full = self._since >= FULL or not any(self._base.get(name) == have for name, have in hashes.items())
         sent = {name: self._weights[name] for name, have in hashes.items() if full or self._base.get(name) != have}
+        if full:
+            self._forget(transport)
         payload = encode_announcement(Announcement(version, sent, full, dict(settled)))
         self._sent = transport.append(self._topic, payload, key=self._run)
         self._settled = dict(settled)
         self._since = 0 if full else self._since + 1
         if full:
             self._base = hashes
+
+    def _forget(self, transport: Transport) -> None:
+        """Let the log free what is older than the last full announcement: who starts late begins with that one."""
+        transport.note(self._topic, "outlet", self._end)
+        records, cursor = transport.read(self._topic, after=self._end, limit=FULL, timeout=0.0)
+        while records:
+            self._end = cursor
+            records, cursor = transport.read(self._topic, after=self._end, limit=FULL, timeout=0.0)

@@ -128,7 +128,7 @@ class _Watch:
         self.peak, self.most, self._over = 0.0, 0, threading.Event()
 
     def follow(self) -> None:
-        while not self._over.wait(0.25):
+        while not self._over.wait(1.0):  # rarely: looking takes time from what is measured
             pids = self.pids()
             self.most = max(self.most, len(pids))
             self.peak = max(self.peak, sum(_megabytes(pid) for pid in pids))
@@ -140,7 +140,7 @@ class _Watch:
             if not name.isdigit() or (stat := _stat(name)) is None:
                 continue
             key = f"{name}:{stat[19]}"
-            if not self._known.get(key):  # asked again: before its exec a process carries its parent's environment
+            if key not in self._known:
                 self._known[key] = int(stat[1]) in found or self._mark in _environment(name)
             if self._known[key]:
                 self.ticks[key] = int(stat[11]) + int(stat[12])

@@ -93,7 +93,7 @@ def test_returns_ends_and_last_observations_are_equal_in_every_auto_reset_mode(m
     name = f"Count{mode.name.title().replace('_', '')}-v0"
     expected = transitions(lanes.make("Count-v0", 4, Config(), seed=1), 60)
     made = lanes.make(name, 4, Config(), seed=1)
-    assert made.backend == "test_lanes CountVector"
+    assert made.backend.endswith(" CountVector")
     came = transitions(made, 60)
     for want, have in zip(expected, came, strict=True):
         both = min(len(want), len(have))

@@ -22,7 +22,7 @@ class Actor:
         self._obs: Columns = {}
         self._memory: Memory = {}
         self._first = np.ones(lanes.count, bool)  # [N] the next row begins an episode
-        self._total = np.zeros(lanes.count, np.float32)
+        self._total = np.zeros(lanes.count, np.float64)
         self._length = np.zeros(lanes.count, np.int32)
 
     def load(self, version: Version, weights: Weights) -> None:
@@ -41,9 +41,13 @@ class Actor:
         noise = draw(blocks, seed=self.seed, stream=self.stream, first=self.decision, steps=T, lanes=N)
         rows = Rows(self.lanes.spec.observations, T, N)
         rows.remember(self._memory)
+        first = self._first
         for t in range(T):
             self._step(rows, t, noise[t])
-        columns = rows.finish(self._obs)
+        self.stepped += T * N
+        columns = rows.finish(self._obs, first)
+        self._first = rows.next_first
+        columns |= self._episodes(columns)
         actions = {field.name: columns[field.name] for field in self.lanes.spec.actions}
         columns["log_prob"] = self.policy.log_prob(rows.logits, actions)
         fragment = Fragment(
@@ -54,29 +58,32 @@ class Actor:
         return fragment
 
     def _step(self, rows: "Rows", t: int, noise: Array) -> None:
-        first = self._first
-        if self._memory and first.any():
+        if self._memory and self._first.any():
             for state in self._memory.values():
-                state[first] = 0
+                state[self._first] = 0
         choice = self.policy.act(self._obs, noise=noise, memory=self._memory)
         tick = self.lanes.step(choice.action)
-        rows.write(t, self._obs, choice.action, choice.logits, tick, first)
-        self._count(rows, tick)
+        rows.write(t, self._obs, choice.action, choice.logits, tick)
+        if self._memory:
+            self._first = begins(tick)
         self._obs, self._memory = tick.obs, choice.memory
-        self.stepped += self.lanes.count
 
-    def _count(self, rows: "Rows", tick: Tick) -> None:
-        """Follow each lane's episode; a lane that was only reset has nothing to count and begins anew."""
-        self._total += tick.reward
-        self._length += tick.valid
-        self._first = ~tick.valid
-        ended = tick.terminated | tick.truncated
-        if ended.any():
-            rows.episodes += [(self._total[lane], self._length[lane]) for lane in np.nonzero(ended)[0]]
-            self._total[ended] = 0
-            self._length[ended] = 0
-        if tick.final is not None:
-            self._first[tick.final[0]] = True
+    def _episodes(self, columns: Columns) -> Columns:
+        """Give returns and lengths of the episodes that ended, and remember how far the others are."""
+        total = self._total + np.cumsum(columns["reward"], 0, np.float64)  # [T, N]
+        length = self._length + np.cumsum(columns["valid"], 0, np.int32)
+        before, steps_before = np.zeros_like(self._total), np.zeros_like(self._length)
+        returns: list[float] = []
+        lengths: list[int] = []
+        for t, lane in np.argwhere(columns["terminated"] | columns["truncated"]):
+            returns.append(float(total[t, lane] - before[lane]))
+            lengths.append(int(length[t, lane] - steps_before[lane]))
+            before[lane], steps_before[lane] = total[t, lane], length[t, lane]
+        self._total, self._length = total[-1] - before, length[-1] - steps_before
+        return {
+            "episode/return": np.asarray(returns, np.float32),
+            "episode/length": np.asarray(lengths, np.int32),
+        }
 
     def state(self) -> Columns:
         """Give everything that an exact resume needs: where each lane is, its memory, the counters."""
@@ -101,7 +108,6 @@ class Rows:
 
     def __init__(self, observations: tuple[Field, ...], steps: int, lanes: int) -> None:
         T, N = steps, lanes
-        self.episodes: list[tuple[float, int]] = []
         self.logits: Columns = {}
         self._seen: Columns = {f.name: np.empty((T + 1, N, *f.shape), f.dtype) for f in observations}
         self._acted: Columns = {}
@@ -109,12 +115,13 @@ class Rows:
         self._reward = np.empty((T, N), np.float32)
         self._terminated, self._truncated, self._valid, self._first = (np.empty((T, N), bool) for _ in range(4))
         self._finals: list[tuple[int, Array, Columns]] = []
+        self.next_first: Array = np.zeros(N, bool)  # whether an episode begins after the last row
 
     def remember(self, memory: Memory) -> None:
         """Keep the memory before row 0."""
         self._memory = {f"memory/{node}": state.copy() for node, state in memory.items()}
 
-    def write(self, t: int, obs: Columns, action: Columns, logits: Columns, tick: Tick, first: Array) -> None:
+    def write(self, t: int, obs: Columns, action: Columns, logits: Columns, tick: Tick) -> None:
         """Write row t of all lanes."""
         if not self._acted:
             self._acted = _like(action, len(self._reward))
@@ -129,25 +136,35 @@ class Rows:
         self._terminated[t] = tick.terminated
         self._truncated[t] = tick.truncated
         self._valid[t] = tick.valid
-        self._first[t] = first
         if tick.final is not None and len(tick.final[0]):
             self._finals.append((t, *tick.final))
 
-    def finish(self, obs: Columns) -> Columns:
-        """Add the last observation and give all columns but the log-probabilities."""
+    def finish(self, obs: Columns, first: Array) -> Columns:
+        """Add the last observation, and where episodes begin; give all columns that a tick has a part in."""
+        self._first[0] = first
+        np.logical_not(self._valid[:-1], out=self._first[1:])  # after a row that was only a reset
+        self.next_first = ~self._valid[-1]
+        for t, lanes, _ in self._finals:
+            (self.next_first if t + 1 == len(self._first) else self._first[t + 1])[lanes] = True
         for name, value in obs.items():
             self._seen[name][-1] = value
         columns = self._seen | self._acted | self._memory
         columns |= {"reward": self._reward, "terminated": self._terminated, "truncated": self._truncated}
         columns |= {"valid": self._valid, "first": self._first}
-        columns["episode/return"] = np.asarray([total for total, _ in self.episodes], np.float32)
-        columns["episode/length"] = np.asarray([length for _, length in self.episodes], np.int32)
         if self._finals:
             index = [(t, lane) for t, lanes, _ in self._finals for lane in lanes]
             columns["final/index"] = np.asarray(index, np.int32)
             for name in obs:
                 columns[f"final/{name}"] = np.concatenate([final[name] for *_, final in self._finals])
         return columns
+
+
+def begins(tick: Tick) -> Array:
+    """Say in which lanes the next row begins an episode."""
+    first = ~tick.valid
+    if tick.final is not None:
+        first[tick.final[0]] = True
+    return first
 
 
 def _like(values: Columns, steps: int) -> Columns:

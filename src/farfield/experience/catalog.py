@@ -52,7 +52,7 @@ def find(env: str) -> EnvSpec:
 def open_one(spec: EnvSpec, options: dict[str, Any], limit: int) -> gymnasium.Env[Any, Any]:
     """Make one environment without rendering; `limit` steps end an episode where it is not 0."""
     if "render_mode" in options:
-        raise ConfigError("env.options.render_mode: environments are stepped without rendering; leave it out")
+        raise ConfigError("lanes.options.render_mode: environments are stepped without rendering; leave it out")
     silent = {"render_mode": None} if "render_mode" in spec.kwargs else {}
     try:
         return gymnasium.make(spec, max_episode_steps=limit or None, disable_env_checker=True, **options, **silent)
@@ -62,6 +62,6 @@ def open_one(spec: EnvSpec, options: dict[str, Any], limit: int) -> gymnasium.En
         cure = f"pip install {install!r}" if install else "install what it names"
         raise MissingError(f"{spec.id} needs a package that is not installed ({error}); {cure}") from error
     except TypeError as error:
-        raise ConfigError(f"{spec.id} cannot be made with options {options}: {error}; check env.options") from error
+        raise ConfigError(f"{spec.id} cannot be made with options {options}: {error}; check lanes.options") from error
     except Exception as error:
         raise EnvError(f"{spec.id} cannot be made: {type(error).__name__}: {error}; repair the environment") from error

@@ -54,7 +54,7 @@ def _single(entry: EnvSpec, count: int, config: Config, *, seed: int, replayable
     """Make environments that we step one after another."""
     if entry.entry_point is None:
         raise ConfigError(
-            f'{entry.id} exists as a vector class only and cannot be repeated; set env.backend = "vector"'
+            f'{entry.id} exists as a vector class only and cannot be repeated; set lanes.backend = "vector"'
         )
     envs = [catalog.open_one(entry, config.options, config.episode_limit) for _ in range(count)]
     first = envs[0]
@@ -67,8 +67,8 @@ def _vector(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorL
     """Make the environment's own vector class."""
     if entry.vector_entry_point is None or "phys2d" in entry.id or entry.additional_wrappers or config.frame_skip > 1:
         raise ConfigError(
-            f'env.backend = "vector": {entry.id} has no vector class of its own in NumPy that can be used with its '
-            'wrappers and env.frame_skip; set env.backend = "auto"'
+            f'lanes.backend = "vector": {entry.id} has no vector class of its own in NumPy that can be used with its '
+            'wrappers and lanes.frame_skip; set lanes.backend = "auto"'
         )
     limit = config.episode_limit or entry.max_episode_steps
     settings = entry.kwargs | config.options | ({"max_episode_steps": limit} if limit else {})
@@ -83,7 +83,7 @@ def _vector(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorL
     if spaces.MASK_KEY in info and vector.mode(env, entry.id) is not AutoresetMode.NEXT_STEP:
         raise ConfigError(
             f"{entry.id}: info['action_mask'] of a vector class that resets at once says nothing of last observations; "
-            'put the mask into the observation, or set env.backend = "sync"'
+            'put the mask into the observation, or set lanes.backend = "sync"'
         )
     layout = spaces.layout(entry.id, env.single_observation_space, env.single_action_space, _one(info))
     name = f"{type(env).__module__.partition('.')[0]} {type(env).__name__}"
@@ -94,8 +94,8 @@ def _pool(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorLan
     """Make an EnvPool; the spaces are Gymnasium's, since EnvPool states some bounds differently."""
     if config.frame_skip > 1 or config.options:
         raise ConfigError(
-            'env.backend = "envpool" takes neither env.frame_skip nor env.options; leave them out, or set '
-            'env.backend = "auto"'
+            'lanes.backend = "envpool" takes neither lanes.frame_skip nor lanes.options; leave them out, or set '
+            'lanes.backend = "auto"'
         )
     start = episode_seed(seed, 0, 0)
     env = pool.make(entry.id, count, threads=config.threads, limit=config.episode_limit, seed=start)

@@ -26,11 +26,11 @@ def make(env: str, count: int, *, threads: int, limit: int, seed: int) -> Any:
     if env not in EQUAL:
         reason = UNEQUAL.get(env, "it was not tested")
         raise ConfigError(
-            f'env.backend = "envpool": {env} of EnvPool is not known to equal Gymnasium\'s ({reason}); '
-            f'equal are {", ".join(sorted(EQUAL))}; set env.backend = "auto"'
+            f'lanes.backend = "envpool": {env} of EnvPool is not known to equal Gymnasium\'s ({reason}); '
+            f'equal are {", ".join(sorted(EQUAL))}; set lanes.backend = "auto"'
         )
     if find_spec("envpool") is None:
-        raise ConfigError('env.backend = "envpool": EnvPool is not installed; pip install envpool')
+        raise ConfigError('lanes.backend = "envpool": EnvPool is not installed; pip install envpool')
     limits = {"max_episode_steps": limit} if limit else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the precision of bounds, which we do not read

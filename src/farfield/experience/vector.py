@@ -98,7 +98,7 @@ class VectorLanes:
         if found is None:
             raise EnvError(
                 f"{self._name}: expected info['final_obs'] from a class that resets at once, came "
-                f'{sorted(info) or "an empty info"}; add it, or set env.backend = "sync"'
+                f'{sorted(info) or "an empty info"}; add it, or set lanes.backend = "sync"'
             )
         leaves = self._layout.observations
         if isinstance(found, np.ndarray) and found.dtype == object:  # an observation for each ended lane
@@ -125,7 +125,7 @@ class VectorLanes:
             raise SpecError(f"{where}: {error}") from error
         raise EnvError(
             f"{where} raised {type(error).__name__}: {error}; repair the environment, or set "
-            'env.backend = "sync" to see the lane'
+            'lanes.backend = "sync" to see the lane'
         ) from error
 
     def state(self) -> Columns:
@@ -136,7 +136,7 @@ class VectorLanes:
         """Begin anew; a state of replayable lanes is refused."""
         if columns:
             raise ConfigError(
-                f'{self._name}: lanes of {self.backend} cannot be restored; set env.backend = "auto" or "sync" as in '
+                f'{self._name}: lanes of {self.backend} cannot be restored; set lanes.backend = "auto" or "sync" as in '
                 "the run that made the state"
             )
         return self.reset()
@@ -153,5 +153,5 @@ def mode(env: Any, name: str) -> AutoresetMode:
         return found
     raise ConfigError(
         f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, came {found!r}; add it "
-        'to the vector class, or set env.backend = "sync"'
+        'to the vector class, or set lanes.backend = "sync"'
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -30,6 +31,7 @@ def fixed(description: str, *, ge: float | None = None, gt: float | None = None,
     return _meta("fixed", description, ge=ge, gt=gt, le=le)
 
 
+@cache
 def changes(kind: type[Struct]) -> dict[str, Change]:
     """Say for each field of a Config what a change of it takes."""
     found: dict[str, Change] = {}

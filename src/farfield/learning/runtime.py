@@ -19,6 +19,8 @@ def prepare(cache: Path, *, devices: int = 1) -> None:
     given = os.environ.get("XLA_FLAGS", "")
     missing = [flag for flag in flags if flag.partition("=")[0] not in given]
     os.environ["XLA_FLAGS"] = " ".join([given, *missing]).strip()
+    if devices == 1:  # two threads that hand one small update to and fro take a third of an actor's core
+        os.environ.setdefault("PJRT_NPROC", "1")
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -84,6 +84,26 @@ def test_help_imports_nothing_heavy():
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("package", "words", "who"),
+    [
+        ("typer", ["--help"], "this command"),
+        ("gymnasium", ["train", "CartPole-v1"], "this command"),
+        ("jax", ["train", "CartPole-v1", "--actors", "0"], "learning.algorithms 'ppo'"),
+    ],
+)
+def test_a_missing_extra_names_its_cure(tmp_path, package, words, who):
+    code = f"import sys; sys.modules[{package!r}] = None; import farfield.__main__ as m; m.main()"
+    environment = os.environ | {"FARFIELD_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"farfield: {who} needs the package {package}, which is not installed: pip install 'farfield[train]'\n"
+    )
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_an_example_and_json(capsys, name):
     code, out, _ = run(capsys, name, "--help")

@@ -61,7 +61,7 @@ def children(marker: str) -> list[str]:
             line = place.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if marker in line and "pytest" not in line:
+        if marker in line and place.parent.name != str(os.getpid()):
             found.append(line)
     return found
 

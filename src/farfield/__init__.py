@@ -6,6 +6,8 @@ Nothing heavy is imported until it is used: `import farfield` costs what NumPy c
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from farfield.errors import lacking
+
 if TYPE_CHECKING:
     from farfield.api import Run, play, train
 
@@ -16,5 +18,8 @@ __all__ = ["Run", "__version__", "play", "train"]
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        try:
+            return getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as error:
+            raise lacking(error, f"farfield.{name}") from error
     raise AttributeError(f"module 'farfield' has no attribute {name!r}")

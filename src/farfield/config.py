@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from farfield.errors import ConfigError, MissingError, nearest
+from farfield.errors import ConfigError, lacking, nearest
 from farfield.experience.lanes import Config as LanesConfig
 from farfield.learning.networks import Config as NetworkConfig
 from farfield.weights.checkpoints import Config as CheckpointConfig
@@ -79,6 +79,8 @@ def preset(env: str, kind: str | None) -> Section:
 def decode(section: Section) -> RunConfig:
     """Turn plain data into a RunConfig; unknown keys are refused with the nearest names."""
     _check_keys(section, RunConfig, "")
+    if section.get("store"):
+        raise ConfigError("[store]: there is no store yet that keeps experience; leave the section out")
     try:
         return msgspec.convert(section, RunConfig)
     except msgspec.ValidationError as error:
@@ -103,8 +105,7 @@ def plugin(group: str, kind: str) -> ModuleType:
         module = import_module(path)
     except ModuleNotFoundError as error:
         if error.name and not path.startswith(error.name):
-            cure = "pip install 'farfield[all]'"
-            raise MissingError(f"{group} {kind!r} needs the package {error.name}: {cure}") from error
+            raise lacking(error, f"{group} {kind!r}") from error
         raise ConfigError(f"unknown kind {kind!r} in {group}: {nearest(kind, known)}") from error
     if not (hasattr(module, "Config") and hasattr(module, "make")):
         raise ConfigError(f"{path} has no Config and make, so it is no plugin for {group}; known: {', '.join(known)}")

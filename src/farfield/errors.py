@@ -3,6 +3,12 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_TRAIN = ("jax", "gymnasium", "safetensors", "typer", "rich", "matplotlib", "imageio", "platformdirs", "tensorboardX")
+EXTRAS = dict.fromkeys(_TRAIN, "farfield[train]") | {  # package -> what to install for it
+    "onnx": "farfield[onnx]", "onnxruntime": "farfield[onnx]", "envpool": "farfield[envpool]",
+    "wandb": "farfield[wandb]", "mlflow": "farfield[mlflow]",
+}  # fmt: skip
+
 
 class FarfieldError(Exception):
     """Anything below; catch this to catch all of them."""
@@ -34,6 +40,15 @@ class FullError(FarfieldError):
 
 class MissingError(FarfieldError):
     """Something that is needed is not there: a run, a version, an optional package."""
+
+
+def lacking(error: ModuleNotFoundError, who: str) -> MissingError:
+    """Say what to install for a package that an import did not find; what is ours or is no package goes on up."""
+    package = (error.name or "").partition(".")[0]
+    if package in {"", "farfield"}:
+        raise error
+    install = EXTRAS.get(package, package)
+    return MissingError(f"{who} needs the package {package}, which is not installed: pip install {install!r}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -2,10 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from farfield.codec import decode_fragment, encode_fragment
 from farfield.errors import SpecError
@@ -15,9 +15,8 @@ from farfield.types import Array, Columns, Field, Fragment, Name, Spec
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a learner reads; options of the replay feed are in replay.py."""
 
-    kind: str = ""  # empty: what the algorithm asks for
-    fragments: int = 1  # fragments of `lanes.count` lanes in one batch
-    max_lag: int = 16  # versions; older fragments are counted as dropped
+    fragments: Annotated[int, Meta(ge=1, description="fragments of `lanes.count` lanes in one batch")] = 1
+    max_lag: Annotated[int, Meta(ge=0, description="versions; older fragments are counted as dropped")] = 16
 
 
 class Batch(NamedTuple):

@@ -203,7 +203,7 @@ class Learner:
             "lag_max": batch.lag_max,
             "dropped": self.feed.dropped,
         }
-        return row | {name: float(value) for name, value in metrics.items()}
+        return row | {name: float(value) for name, value in metrics.items()} | row  # the learner's own names win
 
     def _rate(self) -> float:
         """Give the steps per second since this attempt's first update, which waited for compiling."""

@@ -82,7 +82,7 @@ def loss(plan: Plan, config: Config, weights: Tree, batch: Tree, live: Tree) -> 
     policy = -(share * gain * jnp.where(complete, scored, 0.0)).sum()
     undecided = (share * distributions.entropy(plan.network, plan.spec, rows)).sum()
     total = policy - live["entropy"] * undecided
-    metrics = {"loss/policy": policy, "entropy": undecided, "return_mean": (share * returns).sum()}
+    metrics = {"loss/policy": policy, "entropy": undecided, "gain_mean": (share * returns).sum()}
     metrics["learned"] = weight.sum()
     metrics["left_out"] = batch["valid"].sum() - weight.sum()
     distance = jnp.where(complete, scored - batch["log_prob"], 0.0)
@@ -91,7 +91,7 @@ def loss(plan: Plan, config: Config, weights: Tree, batch: Tree, live: Tree) -> 
         missed = 0.5 * (share * (outputs[node][:-1] - returns) ** 2).sum()
         total += live["value_coefficient"] * missed
         left = (share * (returns - value[:-1] - (share * (returns - value[:-1])).sum()) ** 2).sum()
-        spread = (share * (returns - metrics["return_mean"]) ** 2).sum()
+        spread = (share * (returns - metrics["gain_mean"]) ** 2).sum()
         metrics |= {"loss/value": missed, "explained_variance": 1 - left / jnp.maximum(spread, statistics.TINY)}
     return total, metrics
 

@@ -53,8 +53,7 @@ def train(
     began = time.time()
     if resume:
         folder = wiring.run_folder(home, name)
-        plain = configs.merge(configs.read_toml(folder / "config.toml"), settings)
-        config = configs.decode(plain)
+        config = configs.continued(configs.read_toml(folder / "config.toml"), [settings])
     else:
         chosen = name or fresh_name(env, home)
         config = configs.resolve(env, run=chosen, file=Path(file) if file else None, settings=(), options=settings)

@@ -13,11 +13,14 @@ from msgspec import Meta, Struct
 
 from farfield.errors import ConfigError, lacking, nearest
 from farfield.experience.lanes import Config as LanesConfig
+from farfield.learning import hyper
 from farfield.learning.networks import Config as NetworkConfig
 from farfield.weights.checkpoints import Config as CheckpointConfig
 from farfield.weights.registry import Config as RegistryConfig
 
 Section = dict[str, Any]
+KEPT = ("run", "env", "seed", "algorithm.", "network.", "lanes.", "feed.", "registry.url")  # for the life of a run
+FREE = {"lanes.backend", "lanes.threads", "feed.max_lag"}  # but not these
 PREFIX = "FARFIELD__"  # FARFIELD__ALGORITHM__CLIP=0.1 sets algorithm.clip
 
 
@@ -65,6 +68,25 @@ def resolve(env: str, *, run: str, file: Path | None, settings: Iterable[str], o
     kind = asked.get("algorithm", {}).get("kind")
     merged = merge(preset(name, kind), asked)
     return decode(merged if not run else merged | {"run": run})
+
+
+def continued(kept: Section, layers: Iterable[Section]) -> RunConfig:
+    """Lay changes over the config of a run that goes on; what a run keeps for life is refused."""
+    wanted = kept
+    for layer in layers:
+        wanted = merge(wanted, layer)
+    before, after = (msgspec.to_builtins(decode(section)) for section in (kept, wanted))
+    module = plugin("learning.algorithms", before["algorithm"].get("kind", "ppo"))
+    free = {f"algorithm.{name}" for name, change in hyper.changes(module.Config).items() if change != "fixed"}
+    was, now = _flat(before), _flat(after)
+    for path in [path for path in now if now[path] != was.get(path)]:
+        switched = path == "actors" and 0 in (was[path], now[path])
+        if switched or (path.startswith(KEPT) and path not in free | FREE):
+            raise ConfigError(
+                f"{path} was {was.get(path)!r} when run {before['run']!r} began and cannot become {now[path]!r}: "
+                "a run keeps it for life; begin another one with it, under another --name"
+            )
+    return decode(wanted)
 
 
 def preset(env: str, kind: str | None) -> Section:
@@ -161,6 +183,14 @@ def merge(below: Section, above: Section) -> Section:
         under = both.get(name)
         both[name] = merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return both
+
+
+def _flat(section: Section, path: str = "") -> Section:
+    """Give every value by its dotted path."""
+    found: Section = {}
+    for name, value in section.items():
+        found |= _flat(value, f"{path}{name}.") if isinstance(value, dict) and value else {f"{path}{name}": value}
+    return found
 
 
 def to_toml(section: Section) -> str:

@@ -1,31 +1,27 @@
 """A RunConfig in, a trained run out: claims the run, starts its actors, learns, publishes, keeps checkpoints, stops."""
 
-import fcntl
 import os
-import signal
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from farfield import wiring
 from farfield.codec import decode_heartbeat
 from farfield.config import RunConfig
-from farfield.errors import ConfigError, ConflictError, FullError
-from farfield.launch import processes
+from farfield.errors import ConfigError, ConflictError, FarfieldError, FullError
+from farfield.launch import attempt, processes
 from farfield.learning.learner import Learner, Update
 from farfield.learning.ledger import Ledger
 from farfield.protocols import Transport
 from farfield.telemetry import metrics, writers
-from farfield.types import Cursor, Role
+from farfield.types import Cursor, Role, Scalar
 from farfield.weights.registry import Registry
 
 LOOK = 0.5  # seconds between two looks after the actors
@@ -38,11 +34,13 @@ def train(config: RunConfig, *, home: str = "", resume: bool = False, watch: Wat
     """Train a run from its config, or go on with it; gives the summary, which is also kept in its folder."""
     folder = _folder(config, home, resume=resume)
     with ExitStack() as stack:
-        stack.enter_context(_lock(folder))
-        stopping = stack.enter_context(_signals(say))
+        stack.enter_context(attempt.lock(folder))
+        stopping = stack.enter_context(attempt.signals(say))
+        before = wiring.read_config(folder) if resume else None
         wiring.write_config(folder, config)
         try:
-            return _Run(config, folder, stack, watch, say, began).until_stopped(stopping)
+            run = _prepared(lambda: _Run(config, folder, stack, watch, say, began), folder, before)
+            return run.until_stopped(stopping)
         except OSError as error:
             cure = f"make room or allow writing there, then: farfield train --resume {config.run}"
             raise FullError(f"{error.filename or folder}: {error.strerror}; {cure}") from error
@@ -63,7 +61,7 @@ class _Run:
         wiring.write_config(folder, self.config)
         registry = wiring.registry_of(config, folder)
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time(), "backend": self.backend}
-        attempt = registry.claim(facts)
+        number = registry.claim(facts)
         if transport is None:
             stream = wiring.repeatable_stream(config)
             actor = wiring.actor_of(config, lanes, parts.algorithm.network, stream=stream, label="0")
@@ -72,9 +70,9 @@ class _Run:
         else:
             lanes.close()
             source, follow = wiring.topic_source(transport, self.spec, durable=False), None
-        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=attempt, enough=self._reason)
+        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=number, enough=self._reason)
         self.checkpoints = wiring.checkpoints_of(config, folder)
-        self._restore(registry)
+        self._restore(registry, parts.tunable)
         self.outlet = wiring.outlet_of(self.config, registry, self.learner, self.spec, self.restored)
         if transport:
             self.outlet.announce_to(transport, wiring.UPDATES)
@@ -125,12 +123,14 @@ class _Run:
         self.actors(config.run, Role.ACTOR, config.actors)
         return transport
 
-    def _restore(self, registry: Registry) -> None:
+    def _restore(self, registry: Registry, tunable: dict[str, Scalar]) -> None:
         """Go on from the newest checkpoint that is whole, above every version that was ever numbered."""
         self.restored: int | None = None
         found = self.checkpoints.newest(self.say)
         if found is not None:
             self.learner.restore(found.state, found.facts["learner"])
+            if tunable:
+                self.learner.algorithm.tune(tunable)  # as the config says now
             self.restored = self.learner.counters.version
         registry.orphan(-1 if self.restored is None else self.restored, self.learner.attempt)
         self.learner.begin(max(self.learner.counters.version, registry.highest() + 1))
@@ -230,54 +230,14 @@ def _closing(thing: Any) -> Generator[Any]:
         thing.close()
 
 
-@contextmanager
-def _lock(folder: Path) -> Generator[None]:
-    """Hold the run: one learner at a time, and the lock goes with its process, however that ends."""
-    with (folder / "lock").open("a+") as file:
-        if not _locked(file):
-            file.seek(0)
-            raise ConflictError(
-                f"run {folder.name!r} is being trained by process {file.read().strip() or 'unknown'}; "
-                "stop that one first, or choose another --name"
-            )
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _locked(file: IO[str]) -> bool:
-    """Try for a moment: whoever lists runs holds their locks for an instant."""
-    for _ in range(5):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.02)
-        else:
-            return True
-    return False
-
-
-@contextmanager
-def _signals(say: Say) -> Generator[list[str]]:
-    """Turn the first Ctrl-C or SIGTERM into a reason to stop after this update, and the next one into the end."""
-    reasons: list[str] = []
-
-    def stop(number: int, _: FrameType | None) -> None:
-        if reasons:
-            raise KeyboardInterrupt
-        reasons.append(signal.Signals(number).name.lower())
-        say("stopping after this update, with a checkpoint; once more stops at once")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield reasons
-        return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+def _prepared(run: Callable[[], _Run], folder: Path, before: RunConfig | None) -> _Run:
+    """Make an attempt; where its settings cannot be used, the run keeps those that it had."""
     try:
-        yield reasons
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return run()
+    except FarfieldError:
+        if before:
+            wiring.write_config(folder, before)
+        raise
 
 
 def _folder(config: RunConfig, home: str, *, resume: bool) -> Path:

@@ -18,12 +18,12 @@ from farfield.experience import lanes as lanes_module
 from farfield.experience.actor import Actor
 from farfield.experience.lanes import Lanes
 from farfield.launch import processes
-from farfield.learning import feeds, runtime
+from farfield.learning import feeds, hyper, runtime
 from farfield.learning.learner import Learner
 from farfield.learning.sources import TopicSource
 from farfield.protocols import Algorithm, Policy, Transport
 from farfield.serving import policies
-from farfield.types import Columns, Fragment, Network, Role, Spec, Version
+from farfield.types import Columns, Fragment, Network, Role, Scalar, Spec, Version
 from farfield.weights import checkpoints, registry
 from farfield.weights.outlet import Outlet
 
@@ -125,6 +125,7 @@ class Learning(NamedTuple):
     config: RunConfig  # with every default written out
     algorithm: Algorithm
     feed: Any
+    tunable: dict[str, Scalar]  # hyper-parameters that a run which goes on may have changed
 
 
 def learning_of(config: RunConfig, spec: Spec, folder: Path) -> Learning:
@@ -142,7 +143,8 @@ def learning_of(config: RunConfig, spec: Spec, folder: Path) -> Learning:
         algorithm={"kind": config.algorithm.get("kind", "ppo")} | msgspec.to_builtins(options),
         feed={"kind": kind} | msgspec.to_builtins(resolved),
     )
-    return Learning(whole, algorithm, feed)
+    tunable = {name: getattr(options, name) for name, how in hyper.changes(type(options)).items() if how != "fixed"}
+    return Learning(whole, algorithm, feed, tunable)
 
 
 def _feed_of(

@@ -67,10 +67,7 @@ def resumed(run: str, home: str, layers: list[dict[str, Any]]) -> Any:
     from farfield import config as configs
     from farfield import wiring
 
-    plain = configs.read_toml(wiring.run_folder(home, run) / "config.toml")
-    for layer in layers:
-        plain = configs.merge(plain, layer)
-    return configs.decode(plain)
+    return configs.continued(configs.read_toml(wiring.run_folder(home, run) / "config.toml"), layers)
 
 
 def follow(config: Any, home: str, *, resume: bool, json: bool, began: float) -> None:

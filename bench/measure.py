@@ -23,6 +23,7 @@ class Outcome:
     """One measured run of a command."""
 
     lines: list[tuple[float, dict[str, Any]]] = field(default_factory=list)  # seconds since its start, JSON line
+    texts: list[str] = field(default_factory=list)  # all lines
     error: str = ""
     seconds: float = 0.0
     peak_megabytes: float = 0.0
@@ -80,6 +81,7 @@ def run(command: list[str], *, cwd: Path, timeout: float, env: dict[str, str] | 
         child.wait()
     for reader in readers:
         reader.join(5)
+    outcome.texts = [text.decode(errors="replace").strip() for _, text in texts]
     outcome.lines = [(when, line) for when, text in texts if (line := _json(text)) is not None]
     outcome.peak_megabytes, outcome.processes = watch.peak, watch.most
     if late:

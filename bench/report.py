@@ -23,6 +23,7 @@ COLUMNS = {
 
 def write(results: Row, docs: Path) -> None:
     """Put the tables between the markers of docs/performance.md; what stands around them stays."""
+    docs.mkdir(parents=True, exist_ok=True)
     page = docs / "performance.md"
     text = page.read_text() if page.exists() else HEAD + f"{BEGIN}\n{END}\n"
     if BEGIN not in text or END not in text:

@@ -1,6 +1,7 @@
 """The bench in one command: measures ours beside peers, keeps the results, writes the table into the docs.
 
-Usage: run.py [--only cartpole,lunar,update,wire,startup,growth] [--quick] [--repeat 3] [--cache DIR] [--farfield CMD]
+Usage: run.py [--only cartpole,lunar,update,wire,startup,examples,growth] [--quick] [--repeat 3] [--cache DIR]
+[--farfield CMD]
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import environments
+import examples
 import figures
 import growth
 import measure
@@ -27,6 +29,7 @@ PARTS: dict[str, Callable[[systems.Options], list[dict[str, Any]]]] = {
     "update": figures.update,
     "wire": figures.wire,
     "startup": startup.measure_startup,
+    "examples": examples.measure_examples,
     "growth": lambda options: growth.measure_growth(options, ROOT / "docs"),
 }
 

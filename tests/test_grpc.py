@@ -106,6 +106,14 @@ def test_reading_goes_on_at_its_place_after_a_restart(log, address):
             assert (first, take(client, 1, cursor)[0]) == ([b"0"], [b"1"])
 
 
+def test_notes_on_their_way_do_not_hold_up_a_reader_that_begins_again(log, address):
+    log.append("t", b"0", key="k")
+    with served(log, address), connected(address) as client:
+        for _ in range(300):
+            _, cursor = take(client, 1)
+            client.note("t", "g", cursor | {0: 0})
+
+
 def test_a_new_log_in_the_place_of_a_lost_one_is_read_from_its_start(log, address):
     with connected(address) as client:
         with served(log, address):

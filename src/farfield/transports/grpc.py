@@ -76,14 +76,15 @@ class GrpcTransport:
                 f"topic {topic!r}: expected 0 <= part < of and limit >= 1, came {share} and limit {limit}"
             )
         place = {number: offset for number, offset in after.items() if number % share.of == share.part}
+        left: Downlink | None = None
         with self._lock:
             self._check_open()
             link = self._downlinks.get((topic, share))
             if link is None or link.place != place:
-                if link is not None:
-                    link.close()
-                link = Downlink(self._follow, topic, share, place, self._config.outstanding)
+                left, link = link, Downlink(self._follow, topic, share, place, self._config.outstanding)
                 self._downlinks[topic, share] = link
+        if left is not None:  # without the lock: the thread that ends its stream may be waiting for it to send a note
+            left.close()
         records = link.take(limit, timeout)
         return records, after | link.place
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from farfield import wiring
@@ -13,9 +14,10 @@ from farfield.experience.actor import Actor
 from farfield.launch.processes import bind_to_parent
 from farfield.protocols import Transport
 from farfield.transports import grpc
-from farfield.types import Announcement, Cursor, Heartbeat, Spec, Version, Weights
+from farfield.types import Cursor, Heartbeat, Spec, Version, Weights
 
 BEAT = 0.5  # seconds between signs of life
+LOOK = 0.002  # seconds between two looks for a newer version while stepping
 WAIT = 0.2  # seconds to wait for news at a time
 
 
@@ -26,32 +28,32 @@ class Follower:
         self._transport = transport
         self._cursor: Cursor = {}
         self._weights: Weights = {}
+        self._given = -1  # number of the version that was given last
+        self._looked = 0.0
         self.version: Version | None = None
         self.settled: dict[str, int] = {}
 
-    def follow(self, timeout: float) -> bool:
-        """Take what was announced since the last look; true when there is a newer version to act with."""
+    def follow(self, timeout: float) -> None:
+        """Take what was announced since the last look."""
         topic = wiring.UPDATES
         records, self._cursor = self._transport.read(topic, after=self._cursor, limit=256, timeout=timeout)
-        newer = False
         for record in records:
             announced = decode_announcement(record.payload)
             self.settled = announced.settled
-            newer = self._take(announced) or newer
-        return newer
+            if announced.full or self.version:  # without a full one before it a partial one is no use
+                self._weights |= announced.weights
+                self.version = announced.version
 
-    def weights(self) -> Weights:
-        """Give the tensors of the newest version."""
-        return dict(self._weights)
-
-    def _take(self, announced: Announcement) -> bool:
-        """Lay the tensors over those that are there; without a full announcement before it a partial one is no use."""
-        if not announced.full and self.version is None:
-            return False
-        same = self.version is not None and self.version.number == announced.version.number
-        self._weights |= announced.weights
-        self.version = announced.version
-        return not same
+    def newer(self) -> tuple[Version, Weights] | None:
+        """Give the newest version with its tensors, once; asked for every step, it looks only now and then."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            self.follow(0.0)
+        if self.version is None or self.version.number == self._given:
+            return None
+        self._given = self.version.number
+        return self.version, dict(self._weights)
 
 
 def act(config: RunConfig, transport: Transport, label: str) -> None:
@@ -60,26 +62,22 @@ def act(config: RunConfig, transport: Transport, label: str) -> None:
     seed = config.seed ^ int(stream[:15], 16)  # a restarted actor meets other episodes than its forerunner
     lanes = wiring.lanes_of(config, config.lanes.count, seed=seed, replayable=False)
     follower = Follower(transport)
-    while not follower.follow(WAIT):
-        pass
-    version = follower.version
-    assert version is not None
-    compare(lanes.spec, version.spec)
-    actor = wiring.actor_of(config, lanes, version.network, stream=stream, label=label)
-    actor.load(version, follower.weights())
+    while (found := follower.newer()) is None:
+        follower.follow(WAIT)
+    compare(lanes.spec, found[0].spec)
+    actor = wiring.actor_of(config, lanes, found[0].network, stream=stream, label=label)
+    actor.load(*found)
     waiting = threading.Event()
     beat = threading.Thread(target=_beat, args=(actor, transport, waiting), daemon=True, name="heartbeat")
     beat.start()
     while True:
-        fragment = actor.unroll()
+        fragment = actor.unroll(follower.newer)
         transport.append(wiring.EXPERIENCES, encode_fragment(fragment), key=stream)
-        newer = follower.follow(0.0)
+        follower.follow(0.0)
         waiting.set()
         while actor.seq - follower.settled.get(stream, 0) >= config.window:
-            newer = follower.follow(WAIT) or newer
+            follower.follow(WAIT)
         waiting.clear()
-        if newer and follower.version:
-            actor.load(follower.version, follower.weights())
 
 
 def compare(ours: Spec, learners: Spec) -> None:

@@ -138,6 +138,7 @@ class Fragment(Struct, frozen=True):
     `valid` is false for the pseudo-step of a next-step reset; `first` is true where an episode's first step is;
     `memory/<node>` [N, …] is the state before row 0; `final/index` [K, 2] and `final/obs…` [K, …] are last
     observations of environments that reset at once; `episode/return` and `episode/length` [K] are finished ones.
+    `version` [T] is there where it changed inside: `version` of the fragment is its first, and so its oldest.
     """
 
     run: str

@@ -1,11 +1,15 @@
 """Lanes and a policy in, fragments out: the loop that every actor turns."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from farfield.experience.lanes import Lanes
 from farfield.experience.noise import draw
 from farfield.protocols import Policy
 from farfield.types import Array, Columns, Field, Fragment, Memory, Tick, Version, Weights, noise_blocks
+
+Newer = Callable[[], tuple[Version, Weights] | None]  # a version to go on with, once there is one
 
 
 class Actor:
@@ -26,12 +30,12 @@ class Actor:
         self._length = np.zeros(lanes.count, np.int32)
 
     def load(self, version: Version, weights: Weights) -> None:
-        """Act with this version from the next fragment on."""
+        """Act with this version from the next step on."""
         self.policy.load(version, weights)
         self._version, self.version = version, version.number
 
-    def unroll(self) -> Fragment:
-        """Step all lanes `steps` times."""
+    def unroll(self, newer: Newer = lambda: None) -> Fragment:
+        """Step all lanes `steps` times, each time with the newest version that `newer` knows of."""
         version = self._version
         assert version is not None, "an actor acts after its first version was loaded"
         if not self._obs:
@@ -42,7 +46,11 @@ class Actor:
         rows = Rows(self.lanes.spec.observations, T, N)
         rows.remember(self._memory)
         first = self._first
+        versions = np.empty(T, np.int64)
         for t in range(T):
+            if found := newer():
+                self.load(*found)
+            versions[t] = self.version
             self._step(rows, t, noise[t])
         self.stepped += T * N
         columns = rows.finish(self._obs, first)
@@ -50,8 +58,10 @@ class Actor:
         columns |= self._episodes(columns)
         actions = {field.name: columns[field.name] for field in self.lanes.spec.actions}
         columns["log_prob"] = self.policy.log_prob(rows.logits, actions)
+        if versions[0] != versions[-1]:
+            columns["version"] = versions
         fragment = Fragment(
-            run=self.run, stream=self.stream, seq=self.seq, version=version.number, attempt=version.attempt,
+            run=self.run, stream=self.stream, seq=self.seq, version=int(versions[0]), attempt=version.attempt,
             spec=self.spec, columns=columns, decision=self.decision, actor=self.label,
         )  # fmt: skip
         self.seq, self.decision = self.seq + 1, self.decision + T * N

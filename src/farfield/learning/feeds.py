@@ -80,13 +80,13 @@ class FreshFeed:
             return None
         columns, count = packed
         used = [self._waiting.popleft() for _ in range(count)]
-        lags = [max(0, newest - fragment.version) for fragment in used]
+        lags = [np.maximum(0, newest - fragment.columns.get("version", fragment.version)) for fragment in used]
         return Batch(
             columns=columns,
             names=tuple(fragment.name for fragment in used),
             steps=sum(int(fragment.columns["valid"].sum()) for fragment in used),
-            lag=sum(lags) / len(lags),
-            lag_max=max(lags),
+            lag=float(np.mean([lag.mean() for lag in lags])),
+            lag_max=max(int(lag.max()) for lag in lags),
         )
 
     def state(self) -> Columns:

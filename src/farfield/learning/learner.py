@@ -149,7 +149,7 @@ class Learner:
                 self.returns.extend(returns.tolist())
                 self._fresh[0].extend(returns.tolist())
                 self._fresh[1].extend(fragment.columns["episode/length"].tolist())
-            self.feed.put(structs.replace(fragment, version=self._age(fragment.version)))
+            self.feed.put(self._aged(fragment))
 
     def _finish(self, batch: Batch, metrics: Metrics, begun: float) -> Update:
         """Wait for the arithmetic, and account for it."""
@@ -176,6 +176,13 @@ class Learner:
         """Number versions from here on, which may leave out numbers that an earlier attempt gave away."""
         self.counters.version = version
         self._numbered.append((version, self.counters.updates))
+
+    def _aged(self, fragment: Fragment) -> Fragment:
+        """Give a fragment whose versions are the updates that they had seen."""
+        columns = fragment.columns
+        if "version" in columns:
+            columns = columns | {"version": np.array([self._age(int(version)) for version in columns["version"]])}
+        return structs.replace(fragment, version=self._age(fragment.version), columns=columns)
 
     def _age(self, version: int) -> int:
         """Give the updates that a version had seen: numbers that were left out do not count as lag."""

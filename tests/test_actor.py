@@ -1,15 +1,19 @@
 """The actor: lanes and versions in, fragments out; a new version is used from the very next step."""
 
+from concurrent.futures import Future
+
 import numpy as np
+import pytest
 
 from farfield import acting, config, wiring
 from farfield.codec import decode_fragment, encode_announcement, encode_fragment
+from farfield.errors import ConfigError, FullError
 from farfield.experience.actor import Actor
 from farfield.learning import networks
 from farfield.learning.feeds import FreshFeed
 from farfield.learning.learner import Learner
 from farfield.transports import memory
-from farfield.types import Announcement, Fragment, Version, Weights
+from farfield.types import Announcement, Columns, Fragment, Tick, Version, Weights
 from farfield.weights.registry import Registry
 
 STEPS, LANES = 8, 3
@@ -64,6 +68,59 @@ def test_a_fragment_of_one_version_says_it_once() -> None:
     begun = unrolled(0)
     assert "version" not in begun.columns
     assert begun.version == 1
+
+
+def test_what_was_seen_is_kept_although_the_environment_writes_into_the_same_array() -> None:
+    class InPlace:
+        """Lanes that give one and the same array every time."""
+
+        def __init__(self) -> None:
+            self.lanes = wiring.lanes_of(CONFIG, LANES, seed=1, replayable=False)
+            self.spec, self.count, self.obs = self.lanes.spec, self.lanes.count, self.lanes.reset()
+
+        def reset(self) -> Columns:
+            return self.obs
+
+        def step(self, action: Columns) -> Tick:
+            tick = self.lanes.step(action)
+            for name, value in tick.obs.items():
+                self.obs[name][...] = value
+            return tick._replace(obs=self.obs)
+
+    plain, same = actor(), actor()
+    plain.lanes, same.lanes = wiring.lanes_of(CONFIG, LANES, seed=1, replayable=False), InPlace()  # type: ignore[assignment]
+    one, other = plain.unroll(), same.unroll()
+    assert len(np.unique(one.columns["obs"])) > 1
+    assert np.array_equal(one.columns["obs"], other.columns["obs"])
+
+
+def test_an_actor_shows_that_it_lives_with_every_step() -> None:
+    made = actor()
+    seen: list[int] = []
+    made.unroll(lambda: seen.append(made.stepped))
+    assert seen == [LANES * t for t in range(STEPS)]
+
+
+class Crowded:
+    """A transport without room for the first two appends, and then with another trouble if there is one."""
+
+    def __init__(self, trouble: Exception | None = None) -> None:
+        self.asked, self.trouble = 0, trouble
+
+    def append(self, topic: str, payload: bytes, *, key: str) -> "Future[None]":
+        self.asked += 1
+        done: Future[None] = Future()
+        error = FullError("no room") if self.asked < 3 else self.trouble
+        done.set_exception(error) if error else done.set_result(None)
+        return done
+
+
+def test_a_fragment_without_room_is_sent_again_and_one_that_is_refused_ends_the_actor() -> None:
+    crowded = Crowded()
+    acting.deliver(crowded, b"", key="k")  # type: ignore[arg-type]
+    assert crowded.asked == 3
+    with pytest.raises(ConfigError, match="can never fit"):
+        acting.deliver(Crowded(ConfigError("can never fit")), b"", key="k")  # type: ignore[arg-type]
 
 
 def test_lag_is_counted_step_by_step() -> None:

@@ -1,12 +1,14 @@
 """What there is to choose from, what doctor finds, and what it says cures it."""
 
 import json
+from importlib.metadata import metadata
 
 import numpy as np
 import pytest
 
-from farfield import cli, wiring
+from farfield import cli, errors, wiring
 from farfield import config as configs
+from farfield.cli import doctor
 from farfield.cli.doctor import orphaned
 
 
@@ -64,6 +66,11 @@ def test_doctor_names_what_is_missing_and_its_cure(capsys, tmp_path):
     assert all(found[name]["cure"] == f"pip install 'farfield[{name.split()[1]}]'" for name in absent)
     out = run(capsys, "doctor", "--home", tmp_path)[1]
     assert all(found[name]["cure"] in out for name in absent)
+
+
+def test_every_extra_that_is_named_as_a_cure_exists():
+    named = {*doctor.EXTRAS, *(cure.partition("[")[2].rstrip("]") for cure in errors.EXTRAS.values())}
+    assert named <= set(metadata("farfield").get_all("Provides-Extra") or ())
 
 
 def test_doctor_fails_where_home_cannot_be_written(capsys, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farfield.errors import FullError
+from farfield.errors import CorruptError, FullError
 from farfield.types import Columns
 from farfield.weights import checkpoints
 from test_registry import die_everywhere
@@ -139,12 +139,13 @@ def test_a_damaged_one_gives_way_to_the_one_before_and_that_is_said(tmp_path: Pa
     assert "going back to the one before it" in line
 
 
-def test_when_all_are_damaged_each_is_named(tmp_path: Path):
+def test_when_all_are_damaged_each_is_named_and_nothing_begins_again_unasked(tmp_path: Path):
     kept = filled(tmp_path, 1, 2, 3)
     for path in tmp_path.iterdir():
         damage(path, "bit flip")
     said: list[str] = []
-    assert kept.newest(said.append) is None
+    with pytest.raises(CorruptError, match="all 3 checkpoints"):
+        kept.newest(said.append)
     assert len(said) == 3
 
 

@@ -20,6 +20,7 @@ from farfield.cli.play import play as play_command
 from farfield.cli.runs import state_of
 from farfield.learning import networks
 from farfield.telemetry import metrics
+from farfield.telemetry.lines import Lines
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = typer.main.get_command(cli.app).commands
@@ -42,7 +43,7 @@ def make_run(home: Path, name: str, *, seed: int = 1, rows: int = 30, env: str =
         facts = {"run": name, "number": number, "attempt": attempt, "parent": None, "steps": number * 1024}
         version = registry.describe(weights, spec=lanes.spec, network=network, **facts)
         registry.publish(version, weights)
-    log = metrics.MetricsLog(folder)
+    log = Lines(folder / metrics.FILE)
     for update in range(1, rows + 1):
         log.append(
             {"update": update, "attempt": 1, "version": update, "steps": update * 1024, "seconds": update / 10,

@@ -47,7 +47,8 @@ def test_every_preset_is_a_valid_config(tmp_path: Path) -> None:
 
 
 def test_a_config_survives_toml(tmp_path: Path) -> None:
-    config = resolve(tmp_path, settings=["network.hidden=[3, 4]", 'lanes.options={gravity = 9.5, name = "a\\"b"}'])
+    options = 'lanes.options={gravity = 9.5, name = "a\\"b", "two words.dotted" = {x = [{y = inf}, {z = true}]}}'
+    config = resolve(tmp_path, settings=["network.hidden=[3, 4]", options, "until=inf", "algorithm.clip=-inf"])
     again = configs.decode(configs.tomllib.loads(configs.to_toml(msgspec.to_builtins(config))))
     assert again == config
 

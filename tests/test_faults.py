@@ -90,6 +90,29 @@ def wait_for(happened: object, process: subprocess.Popen[bytes] | None = None) -
         (["train", "Pendulum-v1", "--algorithm", "dqn"], ["Discrete"]),
         (["train", "bad_envs:strange-v0"], ["Text"]),
         (["train", "CartPole-v1", "--set", "algorithm.minibatch=100"], ["minibatch"]),
+        (["train", "CartPole-v1", "--set", "feed.fragments=4"], ["feed.fragments", "window"]),
+        (["train", "CartPole-v1", "--set", "feed.kind=replay"], ["feed.kind", "fresh"]),
+        (["train", "CartPole-v1", "--actors", "0", "--set", "lanes.backend=vector"], ["lanes.backend", "--actors 1"]),
+        (["train", "bad_envs:Torn-v0"], ["Torn-v0", "not registered"]),
+        (["train", "bad_module:Env-v0"], ["bad_module", "NameError"]),
+        (
+            [
+                "train",
+                "CartPole-v1",
+                "--algorithm",
+                "dqn",
+                "--set",
+                "network.kind=gru",
+                "--set",
+                "algorithm.sequence=8",
+            ],
+            ["lanes.steps = 16", "at most 8"],
+        ),
+        (
+            ["train", "CartPole-v1", "--set", "network.kind=own_networks:headless"],
+            ["own_networks:headless", "outputs has no"],
+        ),
+        (["train", "CartPole-v1", "--resume", "one"], ["--resume one", "ENV"]),
         (["train", "--resume", "nobody"], ["nobody"]),
         (["train"], ["environment"]),
         (["play", "nobody"], ["nobody"]),
@@ -98,6 +121,7 @@ def wait_for(happened: object, process: subprocess.Popen[bytes] | None = None) -
 def test_a_wrong_word_is_answered_with_the_right_one(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     line = one_line(run(tmp_path, *arguments))
     assert all(word in line for word in words), line
+    assert wiring.run_names(str(tmp_path)) == [], "a refused run leaves its name free"
 
 
 @pytest.mark.slow
@@ -133,6 +157,49 @@ def test_a_stuck_actor_is_noticed_and_replaced(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "replaced" in done.stderr
     assert msgspec.json.decode(done.stdout.splitlines()[-1])["steps"] >= 3000
+
+
+@pytest.mark.slow
+def test_a_fragment_that_its_transport_never_takes_ends_the_run_with_the_cure(tmp_path: Path) -> None:
+    done = run(tmp_path, "train", "CartPole-v1", "--set", "transport.room=2000", *SMALL)
+    assert "raise [transport] room" in one_line(done)
+    assert not children(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    command = shlex.join([*FARFIELD, "train", "CartPole-v1", "--name", "run", "--until", "1e9", "--json", *SMALL])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        env=environment(tmp_path), cwd=TESTS, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert msgspec.json.decode(done.stdout)["update"] == 1
+    assert list((tmp_path / "runs/run/checkpoints").glob("*.safetensors"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actors", ["0", "1"])
+def test_learning_that_diverges_is_noticed_before_anything_is_kept_of_it(tmp_path: Path, actors: str) -> None:
+    settings = ["--set", "algorithm.learning_rate=1e30", "--set", "algorithm.max_grad_norm=1e30"]
+    done = run(
+        tmp_path, "train", "CartPole-v1", "--name", "run", "--actors", actors, "--until", "1e9", *settings, *SMALL
+    )
+    assert "diverged" in one_line(done)
+    assert not children(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_module_beside_the_user_is_found_by_the_command_and_by_its_actors(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((TESTS / "bad_envs.py").read_text().replace("bad_envs:", "mine:"))
+    command = Path(sys.executable).with_name("farfield")
+    done = subprocess.run(
+        [command, "train", "mine:endless-v0", "--steps", "1000", "--name", "run", *SMALL],
+        env=os.environ | {"FARFIELD_HOME": str(tmp_path / "home")}, cwd=tmp_path, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -247,7 +314,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path:
         "1000",
         "--json",
         "--set",
-        "checkpoint.updates=2",
+        "checkpoint.steps=256",
         *SMALL,
     )
     assert first.returncode == 0, first.stderr

@@ -19,6 +19,17 @@ def test_ppo_solves_cartpole_with_an_actor_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_every_auto_reset_mode_can_be_learned_from(tmp_path: Path, mode: str) -> None:
+    settings = {"actors": 1, "steps": 40_000, "until": 28.6, "lanes": {"count": 8, "steps": 32, "backend": "vector"}}
+    algorithm = {"kind": "ppo", "minibatch": 64, "gamma": 0.9}
+    run = farfield.train(
+        f"test_lanes:Count{mode}-v0", home=str(tmp_path), metrics={"writers": []}, algorithm=algorithm, **settings
+    )
+    assert run.summary["stopped_by"] == "until", run.summary
+
+
+@pytest.mark.slow
 def test_dqn_solves_cartpole(tmp_path: Path) -> None:
     run = farfield.train("CartPole-v1", home=str(tmp_path), **(QUIET | {"algorithm": {"kind": "dqn"}}))
     assert run.summary["stopped_by"] == "until", run.summary

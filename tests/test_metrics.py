@@ -11,6 +11,7 @@ import pytest
 
 from farfield.errors import ConfigError, FullError, MissingError
 from farfield.telemetry import curves, metrics, plots, writers
+from farfield.telemetry.lines import Lines
 
 
 def row(update: int, attempt: int = 1, **more):
@@ -18,7 +19,7 @@ def row(update: int, attempt: int = 1, **more):
 
 
 def written(folder: Path, *rows) -> None:
-    log = metrics.MetricsLog(folder)
+    log = Lines(folder / metrics.FILE)
     for one in rows:
         log.append(one)
     log.close()
@@ -45,7 +46,7 @@ def test_one_row_is_one_write(tmp_path):
 
     if not Path("/proc/self/io").exists():
         pytest.skip("this system does not count system calls")
-    log = metrics.MetricsLog(tmp_path)
+    log = Lines(tmp_path / metrics.FILE)
     before = calls()
     for i in range(50):
         log.append(row(i, returns=list(range(500))))
@@ -89,7 +90,7 @@ def test_a_run_without_metrics_says_so(tmp_path):
 
 
 def test_a_full_disk_is_told_with_its_cure():
-    log = metrics.MetricsLog.__new__(metrics.MetricsLog)
+    log = Lines.__new__(Lines)
     log._path = Path("/dev/full")
     log._file = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(FullError, match="--resume"):
@@ -181,7 +182,7 @@ def test_unknown_and_missing_writers_name_their_cure(tmp_path):
     with pytest.raises(MissingError, match="acme"):
         writers.start(["acme.board"], folder=tmp_path, run="r", config={})
     if writers.find_spec("wandb") is None:
-        with pytest.raises(MissingError, match=r'pip install "farfield\[wandb\]"'):
+        with pytest.raises(MissingError, match=r"pip install 'farfield\[wandb\]'"):
             writers.start(["wandb"], folder=tmp_path, run="r", config={})
 
 

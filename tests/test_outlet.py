@@ -9,7 +9,7 @@ from farfield.learning import networks
 from farfield.transports import memory
 from farfield.types import Announcement, Field, Kind, Spec, Weights, acting
 from farfield.weights import registry
-from farfield.weights.outlet import FULL, Outlet
+from farfield.weights.outlet import FULL, SIZES, Outlet
 
 SPEC = Spec(
     observations=(Field("obs", Kind.BOX, "float32", (3,)),),
@@ -63,6 +63,18 @@ def test_a_late_follower_finds_a_full_announcement_and_the_log_does_not_grow(tmp
     assert kept[0].full
     assert kept[-1].version.number == 5 * FULL - 1
     assert len(kept) <= 2 * (FULL + 2)
+
+
+def test_one_tensor_that_stays_does_not_make_the_log_grow(tmp_path: Path) -> None:
+    outlet, transport = outlet_of(tmp_path, interval=1e9)
+    weights = networks.initialise(NETWORK, seed=1)
+    every = sum(weights[name].nbytes for name in acting(NETWORK))
+    constant = NETWORK.heads[0].inputs[0] + "/bias"
+    for number in range(3 * FULL):
+        weights = changed(weights, *(acting(NETWORK) - {constant}))
+        outlet.publish(number, weights, steps=number, settled={})
+        kept = sum(array.nbytes for one in announced(transport) for array in one.weights.values())
+        assert kept <= (2 * SIZES + 3) * every
 
 
 def test_more_settled_without_a_new_version_is_announced_again(tmp_path: Path) -> None:

@@ -239,9 +239,10 @@ def test_restoring_before_anything_was_put_begins_anew(tmp_path: Path) -> None:
     again.restore(state)
     assert again.take(0) is None
     again.put(Producer(4, 2, at_once=False).fragment(4))
-    batch = again.take(0)
-    assert batch is not None
-    assert [stream for _, stream, _ in batch.names] == [f"{4:032x}"]
+    named: list[str] = []
+    while (batch := again.take(0)) is not None:
+        named += [stream for _, stream, _ in batch.names]
+    assert named == [f"{4:032x}"]
 
 
 def test_another_capacity_is_refused_at_restore(tmp_path: Path) -> None:
@@ -268,25 +269,29 @@ def test_the_ratio_says_how_much_is_sampled(tmp_path: Path) -> None:
     assert sampled == 4 * (800 - 100)
 
 
-def test_fragments_are_named_once_and_settle_at_once(tmp_path: Path) -> None:
-    feed = feed_of(tmp_path, warmup=30, ratio=0.5)
+def test_fragments_are_named_once_and_by_the_batch_that_pays_for_them(tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, warmup=30, ratio=4.0)
     producer = Producer(1, 2, at_once=False)
     put: list[Fragment] = []
     named: list[tuple[str, str, int]] = []
-    steps = 0
+    steps = sampled = 0
     for _ in range(30):
         fragment = producer.fragment(4)
         feed.put(fragment)
         put.append(fragment)
-        assert feed.settled == [fragment.name]
-        feed.settled.clear()
+        assert feed.settled == [], "an actor waits for a fragment that nothing was learned for"
         while (batch := feed.take(0)) is not None:
             named += batch.names
             steps += batch.steps
+            sampled += feed.lanes
             assert batch.columns["new_steps"].tolist() == [batch.steps]
             assert (batch.lag, batch.lag_max) == (0.0, 0)
             covered = [fragment for fragment in put if fragment.name in named]
             assert steps == sum(int(fragment.columns["valid"].sum()) for fragment in covered)
+            assert not batch.names or sampled + feed.lanes > 4.0 * (steps - 30), "named before it was paid"
+        assert set(feed.settled) <= {fragment.name for fragment in put}
+        assert not set(feed.settled) & set(named)
+        feed.settled.clear()
     assert named == [fragment.name for fragment in put][: len(named)]
     assert len(named) > 20
 

@@ -27,7 +27,8 @@ UPDATES = {"ppo": 128, "dqn": 32, "reinforce": 256}  # environment steps in one
 
 def command(kind: str, steps: int, *, resume: bool) -> list[str]:
     options = ["--resume", "run"] if resume else ["CartPole-v1", "--algorithm", kind, "--name", "run", "--actors", "0"]
-    settings = ["--set", "registry.interval=0", "--set", "checkpoint.updates=2", "--set", "metrics.writers=[]"]
+    every = f"checkpoint.steps={2 * UPDATES[kind]}"
+    settings = ["--set", "registry.interval=0", "--set", every, "--set", "metrics.writers=[]"]
     more = [] if resume else [*SETTINGS[kind], *settings, "--seed", "3", "--until", "1e9"]
     return [sys.executable, str(VICTIM), "train", *options, "--steps", str(steps), "--json", *more]
 

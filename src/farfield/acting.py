@@ -4,12 +4,13 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from farfield import wiring
 from farfield.codec import decode_announcement, encode_fragment, encode_heartbeat
 from farfield.config import RunConfig
-from farfield.errors import FarfieldError, SpecError
+from farfield.errors import FarfieldError, FullError, SpecError
 from farfield.experience.actor import Actor
 from farfield.launch.processes import bind_to_parent
 from farfield.protocols import Transport
@@ -72,12 +73,21 @@ def act(config: RunConfig, transport: Transport, label: str) -> None:
     beat.start()
     while True:
         fragment = actor.unroll(follower.newer)
-        transport.append(wiring.EXPERIENCES, encode_fragment(fragment), key=stream)
-        follower.follow(0.0)
         waiting.set()
+        deliver(transport, encode_fragment(fragment), key=stream)
+        follower.follow(0.0)
         while actor.seq - follower.settled.get(stream, 0) >= config.window:
             follower.follow(WAIT)
         waiting.clear()
+
+
+def deliver(transport: Transport, payload: bytes, *, key: str) -> None:
+    """Hand a fragment over: once more whenever there was no room for it in time, with an error if there never is."""
+    while True:
+        try:
+            return transport.append(wiring.EXPERIENCES, payload, key=key).result()
+        except FullError:
+            continue  # the learner is busy; an append waits before it says so
 
 
 def compare(ours: Spec, learners: Spec) -> None:
@@ -101,7 +111,8 @@ def _beat(actor: Actor, transport: Transport, waiting: threading.Event) -> None:
             actor=actor.label, pid=os.getpid(), stream=actor.stream, steps=actor.stepped, fragments=actor.seq,
             version=actor.version, waiting=waiting.is_set(), backend=actor.lanes.backend,
         )  # fmt: skip
-        transport.append(wiring.BEATS, encode_heartbeat(beat), key=actor.stream)
+        with suppress(FullError):  # a sign of life that finds no room is out of date
+            transport.append(wiring.BEATS, encode_heartbeat(beat), key=actor.stream)
 
 
 def main() -> None:

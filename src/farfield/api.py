@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from farfield import config as configs
 from farfield import training, wiring
+from farfield.errors import ConfigError
 from farfield.telemetry import metrics
 from farfield.types import Version, Weights
 
@@ -52,11 +53,14 @@ def train(
     """
     began = time.time()
     if resume:
+        if not name or env or file:
+            raise ConfigError("train(resume=True) takes the name of a run and what changes: leave env and file out")
         folder = wiring.run_folder(home, name)
         config = configs.continued(configs.read_toml(folder / "config.toml"), [settings])
     else:
-        chosen = name or fresh_name(env, home)
-        config = configs.resolve(env, run=chosen, file=Path(file) if file else None, settings=(), options=settings)
+        path = Path(file) if file else None
+        chosen = chosen_name(env, name=name, file=path, home=home)
+        config = configs.resolve(env, run=chosen, file=path, settings=(), options=settings)
         folder = wiring.home_folder(home) / "runs" / config.run
     summary = training.train(config, home=home, resume=resume, watch=watch, say=say, began=began)
     return Run(name=config.run, folder=folder, summary=summary)
@@ -67,6 +71,12 @@ def play(run: str, *, episodes: int = 10, home: str = "", **options: Any) -> Map
     from farfield import evaluation
 
     return evaluation.evaluate(run, episodes=episodes, home=home, **options)
+
+
+def chosen_name(env: str, *, name: str, file: Path | None, home: str) -> str:
+    """Name a new run: as given, as its file says, or after its environment."""
+    written = configs.read_toml(file) if file else {}
+    return name or written.get("run", "") or fresh_name(env or written.get("env", ""), home)
 
 
 def fresh_name(env: str, home: str = "") -> str:

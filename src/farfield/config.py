@@ -1,12 +1,14 @@
 """A TOML file, options and environment variables in, one frozen RunConfig out; and back into TOML."""
 
+import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import import_module, resources
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,6 +23,7 @@ from farfield.weights.registry import Config as RegistryConfig
 Section = dict[str, Any]
 KEPT = ("run", "env", "seed", "algorithm.", "network.", "lanes.", "feed.", "registry.url")  # for the life of a run
 FREE = {"lanes.backend", "lanes.threads", "feed.max_lag"}  # but not these
+BARE = re.compile(r"[A-Za-z0-9_-]+")
 PREFIX = "FARFIELD__"  # FARFIELD__ALGORITHM__CLIP=0.1 sets algorithm.clip
 
 
@@ -205,9 +208,27 @@ def _write(section: Section, path: str, lines: list[str]) -> None:
     values = {name: value for name, value in section.items() if name not in tables and value is not None}
     if path and (values or not tables):
         lines += ["", f"[{path}]"]
-    lines += [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in values.items()]
+    lines += [f"{_key(name)} = {_toml(value)}" for name, value in values.items()]
     for name, table in tables.items():
-        _write(table, f"{path}.{name}" if path else name, lines)
+        _write(table, f"{path}.{_key(name)}" if path else _key(name), lines)
+
+
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else msgspec.json.encode(name).decode()
+
+
+def _toml(value: Any) -> str:
+    """Write one value; JSON and TOML differ in tables and in numbers that are not finite."""
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case list() | tuple():
+            return f"[{', '.join(_toml(item) for item in cast('list[Any]', value))}]"
+        case dict():
+            pairs = (f"{_key(name)} = {_toml(item)}" for name, item in cast("Section", value).items())
+            return f"{{{', '.join(pairs)}}}"
+        case _:
+            return msgspec.json.encode(value).decode()
 
 
 def _check_keys(section: Section, kind: Any, path: str) -> None:

@@ -1,6 +1,8 @@
 """A RunConfig in, a trained run out: claims the run, starts its actors, learns, publishes, keeps checkpoints, stops."""
 
+import errno
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -17,14 +19,17 @@ from farfield.codec import decode_heartbeat
 from farfield.config import RunConfig
 from farfield.errors import ConfigError, ConflictError, FarfieldError, FullError
 from farfield.launch import attempt, processes
+from farfield.learning import ledger
 from farfield.learning.learner import Learner, Update
-from farfield.learning.ledger import Ledger
 from farfield.protocols import Transport
 from farfield.telemetry import metrics, writers
+from farfield.telemetry.lines import Lines
 from farfield.types import Cursor, Role, Scalar
 from farfield.weights.registry import Registry
 
+SPARE = 8  # threads of the server for notes, and for actors that replace others
 LOOK = 0.5  # seconds between two looks after the actors
+OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 Row = dict[str, Any]
 Watch = Callable[[Row], None]
 Say = Callable[[str], None]
@@ -35,6 +40,7 @@ def train(config: RunConfig, *, home: str = "", resume: bool = False, watch: Wat
     folder = _folder(config, home, resume=resume)
     with ExitStack() as stack:
         stack.enter_context(attempt.lock(folder))
+        stack.callback(_forget_unbegun, folder)
         stopping = stack.enter_context(attempt.signals(say))
         before = wiring.read_config(folder) if resume else None
         wiring.write_config(folder, config)
@@ -42,6 +48,8 @@ def train(config: RunConfig, *, home: str = "", resume: bool = False, watch: Wat
             run = _prepared(lambda: _Run(config, folder, stack, watch, say, began), folder, before)
             return run.until_stopped(stopping)
         except OSError as error:
+            if error.errno not in OF_THE_DISK:
+                raise
             cure = f"make room or allow writing there, then: farfield train --resume {config.run}"
             raise FullError(f"{error.filename or folder}: {error.strerror}; {cure}") from error
 
@@ -52,7 +60,7 @@ class _Run:
     def __init__(self, config: RunConfig, folder: Path, stack: ExitStack, watch: Watch, say: Say, began: float) -> None:
         self.folder, self.watch, self.say, self.began = folder, watch, say, began
         self.actors: processes.Processes | None = None
-        self.log = stack.enter_context(_closing(metrics.MetricsLog(folder)))
+        self.log = stack.enter_context(_closing(Lines(folder / metrics.FILE)))
         transport = self._open_transport(config, stack) if config.actors else None
         lanes = wiring.lanes_of(config, config.lanes.count, seed=config.seed, replayable=config.actors == 0)
         self.spec, self.backend = lanes.spec, lanes.backend
@@ -78,12 +86,12 @@ class _Run:
             self.outlet.announce_to(transport, wiring.UPDATES)
         if follow:
             self.outlet.tell(follow)
-        self.ledger = stack.enter_context(_closing(Ledger(folder / "ledger.jsonl")))
+        self.ledger = stack.enter_context(_closing(Lines(folder / ledger.FILE)))
         plain = msgspec.to_builtins(self.config)
         started = writers.start(config.metrics.writers, folder=folder, run=config.run, config=plain, report=say)
         self.writers = stack.enter_context(_closing(started)) if started else None
         self.beats = Beats(transport, self.actors, config.stuck) if transport and self.actors else None
-        self.saved, self.looked = time.monotonic(), 0.0
+        self.saved, self.saved_steps, self.looked = time.monotonic(), self.learner.counters.steps, 0.0
         self.last: Row = {}
 
     def until_stopped(self, stopping: list[str]) -> Row:
@@ -116,7 +124,8 @@ class _Run:
 
         transport, _ = wiring.transport_of(config)
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="farfield-"))
-        server = grpc.serve(transport, f"unix:{place}/learner.sock")
+        streams = 2 * config.actors  # an actor appends with one and reads with another, each in a thread here
+        server = grpc.serve(transport, f"unix:{place}/learner.sock", threads=streams + SPARE)
         stack.callback(server.stop)
         self.actors = wiring.actors_of(self.folder, server.address, self.say)
         stack.callback(self.actors.stop)
@@ -138,7 +147,7 @@ class _Run:
     def _account(self, update: Update) -> None:
         self.outlet.publish(update.version, update.weights, steps=update.row["steps"], settled=update.settled)
         self.outlet.lags.append(update.row["lag"])
-        self.ledger.append(update.number, self.learner.attempt, update.names)
+        self.ledger.append(ledger.entry(update.number, self.learner.attempt, update.names))
         self.log.append(update.row)
         if self.writers:
             self.writers(update.row["steps"], update.row)
@@ -163,9 +172,9 @@ class _Run:
             self.beats.look(now, self.say)
 
     def _due(self) -> bool:
-        every, counters = self.config.checkpoint, self.learner.counters
-        by_count = every.updates > 0 and counters.updates % every.updates == 0 and bool(self.last)
-        return by_count or time.monotonic() - self.saved >= every.interval
+        every = self.config.checkpoint
+        by_steps = every.steps > 0 and self.learner.counters.steps // every.steps > self.saved_steps // every.steps
+        return by_steps or time.monotonic() - self.saved >= every.interval
 
     def _save(self) -> None:
         """Commit the version that the checkpoint belongs to, then write the checkpoint."""
@@ -174,7 +183,7 @@ class _Run:
         state, facts = self.learner.state()
         self.checkpoints.write(self.learner.counters.updates, state, {"learner": facts})
         self.outlet.collect()
-        self.saved = time.monotonic()
+        self.saved, self.saved_steps = time.monotonic(), self.learner.counters.steps
 
     def _summary(self, stopped: str) -> Row:
         counters, version = self.learner.counters, self.outlet.version
@@ -238,6 +247,12 @@ def _prepared(run: Callable[[], _Run], folder: Path, before: RunConfig | None) -
         if before:
             wiring.write_config(folder, before)
         raise
+
+
+def _forget_unbegun(folder: Path) -> None:
+    """Leave nothing of a run that did not come to its first attempt: its name stays free."""
+    if not (folder / "attempts").exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder(config: RunConfig, home: str, *, resume: bool) -> Path:

@@ -97,7 +97,9 @@ def actors_of(folder: Path, address: str, report: Callable[[str], None]) -> proc
     def command(run: str, role: Role, index: int) -> list[str]:
         return [sys.executable, "-m", "farfield.acting", str(folder), address, str(index), str(os.getpid())]
 
-    return processes.make(command, folder=folder / "logs", environment=ONE_THREAD, report=report)
+    # Actors find the modules that this process finds, wherever its script and its working directory are.
+    paths = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    return processes.make(command, folder=folder / "logs", environment=ONE_THREAD | paths, report=report)
 
 
 def lanes_of(config: RunConfig, count: int, *, seed: int, replayable: bool) -> Lanes:
@@ -151,8 +153,18 @@ def _feed_of(
     config: RunConfig, module: Any, options: Any, spec: Spec, folder: Path, kind: str
 ) -> tuple[Any, int, int, Any]:
     """Give the feed, the steps and lanes of its batches, and its resolved config."""
+    if kind != module.FEED:
+        name = config.algorithm.get("kind", "ppo")
+        raise ConfigError(
+            f"[feed] kind = {kind!r}: {name} learns from kind = {module.FEED!r} alone; leave feed.kind out"
+        )
     if kind == "fresh":
         fresh = section_of(config.feed, feeds, "feed")
+        if config.actors and fresh.fragments > config.actors * config.window:
+            raise ConfigError(
+                f"feed.fragments = {fresh.fragments} fragments make a batch, but {config.actors} actors with window = "
+                f"{config.window} stop after {config.actors * config.window}; raise window or actors, or lower it"
+            )
         steps, lanes = config.lanes.steps, config.lanes.count * fresh.fragments
         return feeds.FreshFeed(spec, steps=steps, lanes=lanes, max_lag=fresh.max_lag), steps, lanes, fresh
     if kind == "replay":
@@ -160,6 +172,12 @@ def _feed_of(
 
         options_of_feed = section_of(config.feed, replay, "feed")
         steps, lanes = module.window(options)
+        reach = module.reach(options)
+        if reach and config.lanes.steps > reach:
+            raise ConfigError(
+                f"lanes.steps = {config.lanes.steps}, but sequences reach only the first {reach} steps of a fragment "
+                f"(sequence - burn_in): set lanes.steps to at most {reach}, or make sequence longer"
+            )
         feed = replay.make(
             options_of_feed, spec=spec, steps=steps, lanes=lanes, folder=folder / "replay", seed=config.seed
         )

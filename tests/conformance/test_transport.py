@@ -192,7 +192,7 @@ def test_a_full_topic_refuses_after_waiting(opened):
 
 def test_a_record_that_never_fits_is_refused_at_once(opened):
     log = opened(room=100, wait=3600.0)
-    with pytest.raises(FullError, match="can never fit"):
+    with pytest.raises(ConfigError, match="can never fit"):
         put(log, bytes(101))
 
 

@@ -1,6 +1,7 @@
 """Words of a command line go in; a command runs, and its exit code says how it went."""
 
 import errno
+import os
 import sys
 
 import typer
@@ -46,8 +47,11 @@ def about(version: bool = typer.Option(False, "--version", help="Print the versi
 def main(words: list[str] | None = None) -> None:
     """Run one command, from the process's own words where none are given.
 
-    What we raise on purpose becomes one line on stderr and exit code 2; Ctrl-C gives 130.
+    Modules in the working directory are found, behind everything that is installed. What we raise on purpose becomes
+    one line on stderr and exit code 2; Ctrl-C gives 130.
     """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         app(args=words, prog_name="farfield")
     except FarfieldError as error:

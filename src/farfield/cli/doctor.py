@@ -15,11 +15,21 @@ from farfield.cli.screen import console, emit, table
 
 BASE = ("farfield", "numpy", "msgspec", "protobuf", "grpcio")
 EXTRAS = {  # extra -> the packages that it brings
-    "train": ("jax", "jaxlib", "gymnasium", "safetensors", "typer", "rich", "matplotlib", "imageio", "platformdirs"),
+    "train": (
+        "jax",
+        "jaxlib",
+        "gymnasium",
+        "safetensors",
+        "typer",
+        "rich",
+        "matplotlib",
+        "imageio",
+        "platformdirs",
+        "tensorboardX",
+    ),
     "box2d": ("box2d",),
     "envpool": ("envpool",),
     "onnx": ("onnx", "onnxruntime"),
-    "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
 }

@@ -51,7 +51,7 @@ def runs(home: Home = "", json: Json = False) -> None:
 def show(run: Run, home: Home = "", json: Json = False) -> None:
     """Show one run: its config with every default, its newest version, network, checkpoints and learning curve.
 
-    Example: farfield show CartPole-v1-ppo-1
+    Example: farfield show cartpole-v1
     """
     import msgspec
 

@@ -1,5 +1,7 @@
 """`farfield train`: options in, a live view while it learns, one JSON line or a table out."""
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -52,22 +54,33 @@ def train(
     if algorithm:
         options["algorithm"] = {"kind": algorithm}
     if resume:
-        run_config = resumed(resume, home, [*map(configs.parse_setting, set_ or []), options])
+        run_config = resumed(resume, home, env=env, file=config, name=name, settings=set_ or [], options=options)
     else:
-        from farfield.api import fresh_name
+        from farfield.api import chosen_name
 
-        written = configs.read_toml(config) if config else {}
-        run = name or written.get("run", "") or fresh_name(env or written.get("env", ""), home)
+        run = chosen_name(env, name=name, file=config, home=home)
         run_config = configs.resolve(env, run=run, file=config, settings=set_ or [], options=options)
     follow(run_config, home, resume=bool(resume), json=json, began=began)
 
 
-def resumed(run: str, home: str, layers: list[dict[str, Any]]) -> Any:
-    """Read a run's config, with what this attempt changes."""
+def resumed(
+    run: str, home: str, *, env: str, file: Path | None, name: str, settings: list[str], options: dict[str, Any]
+) -> Any:
+    """Read a run's config, with what this attempt changes; what would begin another run is refused."""
     from farfield import config as configs
     from farfield import wiring
+    from farfield.errors import ConfigError
 
-    return configs.continued(configs.read_toml(wiring.run_folder(home, run) / "config.toml"), layers)
+    given = [word for word, value in (("ENV", env), ("--config", file), ("--name", name)) if value]
+    if given:
+        raise ConfigError(
+            f"--resume {run} goes on with the run's own config: leave {', '.join(given)} out, and change what may "
+            "change with --set"
+        )
+    kept = configs.read_toml(wiring.run_folder(home, run) / "config.toml")
+    return configs.continued(
+        kept, [configs.from_environment(os.environ), *map(configs.parse_setting, settings), options]
+    )
 
 
 def follow(config: Any, home: str, *, resume: bool, json: bool, began: float) -> None:
@@ -77,15 +90,25 @@ def follow(config: Any, home: str, *, resume: bool, json: bool, began: float) ->
     if json:
         import msgspec
 
+        heard = True
+
         def say(text: str) -> None:
             sys.stderr.write(f"{text}\n")
 
         def watch(row: dict[str, Any]) -> None:
-            sys.stdout.buffer.write(msgspec.json.encode(row) + b"\n")
+            nonlocal heard
+            try:
+                sys.stdout.buffer.write(msgspec.json.encode(row) + b"\n")
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:  # nobody reads on: stop as if asked to, with a checkpoint
+                heard = False
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                signal.raise_signal(signal.SIGTERM)
 
         summary = training.train(config, home=home, resume=resume, watch=watch, say=say, began=began)
-        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
-        sys.stdout.buffer.flush()
+        watch(summary)
+        if not heard:
+            raise typer.Exit(1)
         return
     from rich.console import Console
 
@@ -111,6 +134,4 @@ def process_start() -> float:
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):
         return time.time()  # not Linux: from here on
-    import os
-
     return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")

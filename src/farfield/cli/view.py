@@ -134,7 +134,10 @@ class View:
         """Say how many seconds ago the newest checkpoint was written."""
         if self._checkpoints is None:
             return None
-        times = [path.stat().st_mtime for path in self._checkpoints.glob("[0-9]*.safetensors")]
+        try:
+            times = [path.stat().st_mtime for path in self._checkpoints.glob("[0-9]*.safetensors")]
+        except FileNotFoundError:  # pruned between the two; the next picture tells
+            return None
         return max(0.0, time.time() - max(times)) if times else None
 
     def _eta(self, row: Row) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 from farfield.experience.lanes import Lanes
 from farfield.experience.noise import draw
 from farfield.protocols import Policy
-from farfield.types import Array, Columns, Field, Fragment, Memory, Tick, Version, Weights, noise_blocks
+from farfield.types import Array, Choice, Columns, Field, Fragment, Memory, Tick, Version, Weights, noise_blocks
 
 Newer = Callable[[], tuple[Version, Weights] | None]  # a version to go on with, once there is one
 
@@ -52,7 +52,7 @@ class Actor:
                 self.load(*found)
             versions[t] = self.version
             self._step(rows, t, noise[t])
-        self.stepped += T * N
+            self.stepped += N
         columns = rows.finish(self._obs, first)
         self._first = rows.next_first
         columns |= self._episodes(columns)
@@ -72,8 +72,9 @@ class Actor:
             for state in self._memory.values():
                 state[self._first] = 0
         choice = self.policy.act(self._obs, noise=noise, memory=self._memory)
+        rows.decide(t, self._obs, choice)  # before the step, which may write new observations where these are
         tick = self.lanes.step(choice.action)
-        rows.write(t, self._obs, choice.action, choice.logits, tick)
+        rows.write(t, tick)
         if self._memory:
             self._first = begins(tick)
         self._obs, self._memory = tick.obs, choice.memory
@@ -131,17 +132,20 @@ class Rows:
         """Keep the memory before row 0."""
         self._memory = {f"memory/{node}": state.copy() for node, state in memory.items()}
 
-    def write(self, t: int, obs: Columns, action: Columns, logits: Columns, tick: Tick) -> None:
-        """Write row t of all lanes."""
+    def decide(self, t: int, obs: Columns, choice: Choice) -> None:
+        """Write what row t of all lanes saw and chose."""
         if not self._acted:
-            self._acted = _like(action, len(self._reward))
-            self.logits = _like(logits, len(self._reward))
+            self._acted = _like(choice.action, len(self._reward))
+            self.logits = _like(choice.logits, len(self._reward))
         for name, value in obs.items():
             self._seen[name][t] = value
-        for name, value in action.items():
+        for name, value in choice.action.items():
             self._acted[name][t] = value
-        for name, value in logits.items():
+        for name, value in choice.logits.items():
             self.logits[name][t] = value
+
+    def write(self, t: int, tick: Tick) -> None:
+        """Write what came of it."""
         self._reward[t] = tick.reward
         self._terminated[t] = tick.terminated
         self._truncated[t] = tick.truncated

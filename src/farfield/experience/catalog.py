@@ -38,6 +38,10 @@ def find(env: str) -> EnvSpec:
             raise ConfigError(
                 f"env = {env!r}: {package!r} cannot be imported ({error}); install it, or start where Python finds it"
             ) from error
+        except Exception as error:
+            raise EnvError(
+                f"env = {env!r}: importing {package!r} raised {type(error).__name__}: {error}; repair the module"
+            ) from error
     spec = gymnasium.registry.get(name)
     if spec is None:
         install = _INSTALLS.get(name.partition("/")[0]) if "/" in name else None

@@ -40,6 +40,11 @@ def make(env: str, count: int, config: Config, *, seed: int, replayable: bool = 
         "envpool": lambda: _pool(entry, count, config, seed=seed),
         "sync": lambda: _single(entry, count, config, seed=seed, replayable=replayable),
     }
+    if replayable and config.backend in ("vector", "envpool"):
+        raise ConfigError(
+            f'lanes.backend = "{config.backend}" cannot be brought back to where it was, as actors = 0 promises; set '
+            'lanes.backend = "auto", or step in a process of its own with --actors 1'
+        )
     if config.backend != "auto":
         return ways[config.backend]()
     for backend in () if replayable else ("vector", "envpool"):
@@ -54,7 +59,8 @@ def _single(entry: EnvSpec, count: int, config: Config, *, seed: int, replayable
     """Make environments that we step one after another."""
     if entry.entry_point is None:
         raise ConfigError(
-            f'{entry.id} exists as a vector class only and cannot be repeated; set lanes.backend = "vector"'
+            f"{entry.id} exists as a vector class only, and cannot be brought back to where it was as actors = 0 "
+            'promises; set lanes.backend = "vector" and actors = 1'
         )
     envs = [catalog.open_one(entry, config.options, config.episode_limit) for _ in range(count)]
     first = envs[0]
@@ -73,12 +79,15 @@ def _vector(entry: EnvSpec, count: int, config: Config, *, seed: int) -> VectorL
     limit = config.episode_limit or entry.max_episode_steps
     settings = entry.kwargs | config.options | ({"max_episode_steps": limit} if limit else {})
     target = entry.vector_entry_point
-    creator: Any = load_env_creator(target) if isinstance(target, str) else target
+    cure = 'repair it, or set lanes.backend = "sync"'
     try:
+        creator: Any = load_env_creator(target) if isinstance(target, str) else target
         inspect.signature(creator).bind(num_envs=count, **settings)
-    except TypeError as error:
-        raise ConfigError(f"{entry.id}: its vector class cannot honour {settings} ({error})") from error
-    env = creator(num_envs=count, **settings)
+        env = creator(num_envs=count, **settings)
+    except Exception as error:
+        raise ConfigError(
+            f"{entry.id}: its vector class cannot be made with {settings}: {type(error).__name__}: {error}; {cure}"
+        ) from error
     info = _first_info(entry.id, env, seed)
     if spaces.MASK_KEY in info and vector.mode(env, entry.id) is not AutoresetMode.NEXT_STEP:
         raise ConfigError(

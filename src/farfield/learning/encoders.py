@@ -25,10 +25,11 @@ def encode(sketch: Sketch, field: Field, prefix: str, *, pictures: str, embed: i
         )
         stack = _nature if pictures == "nature" else _impala
         return stack(sketch, field, scaled, f"{prefix}/{field.name}")
-    if normalise:
+    if normalise and not field.image:
         return sketch.flat(_normalised(sketch, field, column))
     if field.dtype == "uint8":
-        options = {"factor": 1 / 255, "offset": 0.0}
+        top = field.high[0] if len(field.high) == 1 and field.high[0] > 0 else 255.0
+        options = {"factor": 1 / top, "offset": 0.0}
         column = sketch.node(f"scale/{field.name}", "scale", (column,), field.shape, options=options)
     return sketch.flat(column)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from farfield.codec import decode_fragment, encode_fragment
 from farfield.errors import SpecError
@@ -65,6 +65,8 @@ class FreshFeed:
 
     def put(self, fragment: Fragment) -> None:
         """Queue a fragment that is not a duplicate."""
+        if "final/index" in fragment.columns:
+            fragment = structs.replace(fragment, columns=in_line(fragment.columns, self._fields))
         if Slots(self.steps, self.lanes).place(needs(fragment, self.steps)) is None:
             raise SpecError(
                 f"fragment {fragment.name}: {fragment.columns['reward'].shape} steps × lanes do not fit into a batch "
@@ -156,10 +158,29 @@ class Slots:
         return all(row >= self.steps for row in self._free)
 
 
+def in_line(columns: Columns, fields: tuple[Field, ...]) -> Columns:
+    """Show last observations of resets at once where a reset at the next step shows them: in the row after the end.
+
+    That row stops being a step. After a termination nothing asks for the last observation, so that no row is lost.
+    """
+    index, steps = columns["final/index"], len(columns["reward"])
+    cut = columns["truncated"][index[:, 0], index[:, 1]] & ~columns["terminated"][index[:, 0], index[:, 1]]
+    after, lane = index[cut, 0] + 1, index[cut, 1]
+    changed = {name: columns[name].copy() for name in ("valid", "first", *(field.name for field in fields))}
+    for field in fields:
+        changed[field.name][after, lane] = columns[f"final/{field.name}"][cut]
+    there = after < steps
+    changed["valid"][after[there], lane[there]] = False
+    changed["first"][after[there], lane[there]] = False  # memory goes on into a last observation
+    there = after + 1 < steps
+    changed["first"][after[there] + 1, lane[there]] = True
+    return {name: column for name, column in columns.items() if not name.startswith("final/")} | changed
+
+
 def needs(fragment: Fragment, steps: int) -> list[tuple[int, bool]]:
     """Say how long each piece is, and whether it must begin a slot because memory comes with it."""
     remembers = any(name.startswith("memory/") for name in fragment.columns)
-    return [(length, remembers and start == 0) for length, _, start, _ in bounds(fragment, steps)]
+    return [(length, remembers and start == 0) for length, _, start in bounds(fragment, steps)]
 
 
 def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, int] | None:
@@ -168,7 +189,7 @@ def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, in
     filled = 0
     for fragment in waiting:
         T, N = fragment.columns["reward"].shape
-        if steps != T or "final/index" in fragment.columns:
+        if steps != T:
             return None
         chosen.append(fragment.columns)
         filled += N
@@ -176,7 +197,7 @@ def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, in
             break
     if filled != lanes:
         return None
-    names = [name for name in chosen[0] if not name.startswith(("episode/", "final/", "version"))]
+    names = [name for name in chosen[0] if not name.startswith(("episode/", "version"))]
     if len(chosen) == 1:
         return {name: chosen[0][name] for name in names}, 1
     joined = {
@@ -186,34 +207,26 @@ def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, in
     return joined, len(chosen)
 
 
-def bounds(fragment: Fragment, steps: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut lanes at resets that happened at once and at `steps`: (length, lane, start, index of its final or -1)."""
+def bounds(fragment: Fragment, steps: int) -> Iterator[tuple[int, int, int]]:
+    """Cut lanes at `steps`: (length, lane, start)."""
     T, N = fragment.columns["reward"].shape
-    finals = fragment.columns.get("final/index", np.zeros((0, 2), np.int32))
     for lane in range(N):
-        ends = {int(t) + 1: k for k, (t, at) in enumerate(finals) if at == lane}
-        cuts = sorted({*range(steps, T, steps), *ends, T})
-        start = 0
-        for cut in cuts:
-            yield cut - start, lane, start, ends.get(cut, -1)
-            start = cut
+        for start in range(0, T, steps):
+            yield min(steps, T - start), lane, start
 
 
 def pieces(fragment: Fragment, fields: tuple[Field, ...], steps: int) -> Iterator[Columns]:
     """Give each piece as columns of one lane: [t, …], observations [t + 1, …], memory […] at a fragment's start."""
     observed = {field.name for field in fields}
-    for length, lane, start, final in bounds(fragment, steps):
+    for length, lane, start in bounds(fragment, steps):
         piece: Columns = {}
         for name, column in fragment.columns.items():
             if name in observed:
-                rows = column[start : start + length + 1, lane]
-                if final >= 0:
-                    rows = np.concatenate([rows[:-1], fragment.columns[f"final/{name}"][final : final + 1]])
-                piece[name] = rows
+                piece[name] = column[start : start + length + 1, lane]
             elif name.startswith("memory/"):
                 if start == 0:
                     piece[name] = column[lane]
-            elif not name.startswith(("final/", "episode/", "version")):
+            elif not name.startswith(("episode/", "version")):
                 piece[name] = column[start : start + length, lane]
         yield piece
 

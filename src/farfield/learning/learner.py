@@ -3,11 +3,13 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct, structs
 
+from farfield.errors import FarfieldError
 from farfield.learning.feeds import Batch, Marks
 from farfield.protocols import Algorithm
 from farfield.types import Array, Columns, Fragment, Metrics, Weights
@@ -84,6 +86,16 @@ class Counters(Struct):
     best: float | None = None  # the best mean return, and after how many steps it came
     best_at: int = 0
     seconds: float = 0.0  # of learning, for people: never compared
+
+
+def _check_finite(update: int, row: dict[str, Any]) -> None:
+    """Refuse to go on from numbers that nothing good can follow, before they reach a version or a checkpoint."""
+    lost = [name for name, value in row.items() if name.startswith(("loss", "grad_norm")) and not isfinite(value)]
+    if lost:
+        raise FarfieldError(
+            f"update {update}: {lost[0]} is {row[lost[0]]}: learning diverged, and the update was thrown away; resume "
+            "from the last checkpoint with --set algorithm.learning_rate lower, or with smaller rewards"
+        )
 
 
 class Learner:
@@ -169,6 +181,7 @@ class Learner:
         if mean is not None and (counters.best is None or mean > counters.best):
             counters.best, counters.best_at = mean, counters.steps
         row = self._row(batch, metrics)
+        _check_finite(counters.updates, row)
         self._fresh = ([], [])
         return Update(counters.updates, counters.version, weights, row, batch.names, dict(self.used.below))
 
@@ -213,9 +226,11 @@ class Learner:
         return row | {name: float(value) for name, value in metrics.items()} | row  # the learner's own names win
 
     def _rate(self) -> float:
-        """Give the steps per second since this attempt's first update, which waited for compiling."""
+        """Give the steps per second since this attempt's first update; of one alone, compiling included."""
         began, steps = self._first or (0.0, 0)
         took = self._clock() - began
+        if self.counters.steps == steps:
+            return steps / self.counters.seconds if self.counters.seconds else 0.0
         return (self.counters.steps - steps) / took if took > 0 else 0.0
 
     def mean(self) -> float | None:

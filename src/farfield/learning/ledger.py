@@ -1,4 +1,4 @@
-"""Updates in, an audit out: which fragments made which update, one line each, and what holds after resumes."""
+"""Updates in, an audit out: which fragments made which update, a line of a file each, and what holds after resumes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from farfield.types import Name
+
+FILE = "ledger.jsonl"
 
 
 class Entry(Struct, frozen=True):
@@ -17,30 +19,23 @@ class Entry(Struct, frozen=True):
     fragments: list[tuple[str, int]]
 
 
-class Ledger:
-    """Appends entries to a file; a line is written in one piece."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
-        self._encode = msgspec.json.Encoder().encode
-
-    def append(self, update: int, attempt: int, names: tuple[Name, ...]) -> None:
-        """Note what an update used."""
-        entry = Entry(update, attempt, [(stream, seq) for _, stream, seq in names])
-        self._file.write(self._encode(entry) + b"\n")
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
+def entry(update: int, attempt: int, names: tuple[Name, ...]) -> Entry:
+    """Note what an update used."""
+    return Entry(update, attempt, [(stream, seq) for _, stream, seq in names])
 
 
 def read(path: Path) -> list[Entry]:
-    """Give the entries that hold: an attempt that began again at an update undid the earlier ones from there on."""
+    """Give the entries that hold: an attempt that began again at an update undid the earlier ones from there on.
+
+    What an earlier, fenced attempt still wrote afterwards is left out.
+    """
     held: list[Entry] = []
-    for entry in _lines(path):
-        while held and held[-1].update >= entry.update:
+    for found in _lines(path):
+        if held and found.attempt < held[-1].attempt:
+            continue
+        while held and held[-1].update >= found.update:
             held.pop()
-        held.append(entry)
+        held.append(found)
     return held
 
 

@@ -54,7 +54,9 @@ def build(
     policy: heads, and outputs["value"] [lanes] · policy_only: heads alone · q: one epsilon head, and outputs["q"].
     """
     if ":" in config.kind:
-        return _own(config.kind, spec)
+        network = _own(config.kind, spec)
+        _check_own(config.kind, network, spec, style)
+        return network
     _check(config, spec)
     sketch = Sketch()
     match style:
@@ -85,6 +87,25 @@ def _own(kind: str, spec: Spec) -> Network:
     if not isinstance(network, Network):
         raise ConfigError(f"[network] kind = {kind!r} gave {type(network).__name__}, expected a farfield.types.Network")
     return network
+
+
+def _check_own(kind: str, network: Network, spec: Spec, style: Style) -> None:
+    """Refuse a network that lacks what its algorithm will ask it for."""
+    from farfield.learning.graph import KNOWN  # brings JAX, which actors and the command line do without
+
+    nodes = {node.name for node in network.nodes}
+    wanted = {"policy": ("value",), "q": ("q",), "policy_only": ()}[style]
+    tensors = {name for node in network.nodes for name in node.tensors.values()}
+    faults = [f"node {node.name!r} has the unknown op {node.op!r}" for node in network.nodes if node.op not in KNOWN]
+    faults += [f"tensor {name!r} is not declared in tensors" for name in sorted(tensors - network.tensors.keys())]
+    faults += [f"outputs has no {name!r}" for name in wanted if network.outputs.get(name) not in nodes]
+    decided = [head.action for head in network.heads]
+    faults += [f"no head decides {field.name!r}" for field in spec.actions if decided.count(field.name) != 1]
+    faults += [f"head {head.action!r} reads no node" for head in network.heads if not nodes.issuperset(head.inputs)]
+    if style == "q" and [head.kind for head in network.heads] != ["epsilon"]:
+        faults.append('action values need one head, of kind "epsilon"')
+    if faults:
+        raise ConfigError(f"[network] kind = {kind!r}: {faults[0]}; docs/networks.md says what a network has")
 
 
 def _check(config: Config, spec: Spec) -> None:

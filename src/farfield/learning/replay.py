@@ -66,7 +66,7 @@ class ReplayFeed:
             )
         self.config, self.steps, self.lanes = config, steps, lanes
         self.dropped = 0
-        self.settled: list[Name] = []  # in the log, so an actor need not wait for them
+        self.settled: list[Name] = []  # nothing is owed for them, so an actor need not wait
         self._spec, self._seed = spec, seed
         self._summed = [field for field in spec.observations if field.kind is Kind.BOX and not field.image]
         self._log = FragmentLog(folder, segment_bytes=config.segment_bytes)
@@ -84,7 +84,6 @@ class ReplayFeed:
         counters.new += entry.steps
         counters.owed += self.config.ratio * min(entry.steps, max(0, counters.put - self.config.warmup))
         self._pending.append(entry)
-        self.settled.append(entry.name)
         self._sum(fragment.columns)
 
     def take(self, newest: int) -> Batch | None:
@@ -92,18 +91,22 @@ class ReplayFeed:
         counters = self._counters
         worth = self.lanes * (self.steps if self._ring.recurrent else 1)
         if counters.put < self.config.warmup or counters.owed < worth or not counters.eligible:
+            self.settled += [entry.name for entry in self._pending]  # nobody waits for what is not learned from yet
             return None
         slots = self._draw()
         counters.owed -= worth
         counters.batches += 1
         self._last = self._ring.numbers(slots)
-        new = sum(entry.steps for entry in self._pending)
+        # New steps enter use with the batch that pays the last of what is owed for them.
+        entering = self._pending if counters.owed < worth else []
+        new = sum(entry.steps for entry in entering)
         columns = self._ring.windows(slots, self.steps)
         columns |= {"weight": self._weight(slots), "index": self._last.copy(), "new_steps": np.asarray([new], np.int64)}
-        columns |= {f"fresh/{name}": value for name, value in self._sums.items()}
+        columns |= {f"fresh/{name}": value for name, value in (self._sums if entering else self._zeros()).items()}
         lag = np.maximum(0, newest - self._ring.versions(slots))
-        batch = Batch(columns, tuple(entry.name for entry in self._pending), new, float(lag.mean()), int(lag.max()))
-        self._pending, self._sums = [], self._zeros()
+        batch = Batch(columns, tuple(entry.name for entry in entering), new, float(lag.mean()), int(lag.max()))
+        if entering:
+            self._pending, self._sums = [], self._zeros()
         return batch
 
     def learned(self, priorities: Array | None) -> None:

@@ -83,7 +83,8 @@ class Ring:
         base = self.head
         self.head += count
         self._store(columns, base, finals)
-        self._version[np.arange(base, base + count) % self.capacity] = fragment.version
+        acted = np.repeat(columns.get("version", np.full(T, fragment.version)), N)
+        self._version[np.arange(base, base + count) % self.capacity] = np.pad(acted, (0, count - T * N), "edge")
         last = self._link(base, (T, N), finals)
         self._tails[fragment.stream] = Tail(fragment.seq, last, base + count - N)
         if joined is not None:

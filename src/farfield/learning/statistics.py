@@ -11,6 +11,7 @@ from jax import lax
 from farfield.types import Columns, Network
 
 TINY = 1e-8
+FARTHEST = 10.0  # of a scaled reward: the first one after long silence would be as large as anything
 Tensors = Mapping[str, Any]
 
 
@@ -65,4 +66,4 @@ def scale(state: Tensors, batch: Tensors, gamma: Any) -> tuple[dict[str, Any], j
     weight = batch["valid"].astype(jnp.float32).reshape(-1)
     mean, var, count = merge(state["mean"], state["var"], state["count"], sums.reshape(-1), weight)
     after = {"mean": mean, "var": var, "count": count, "running": running}
-    return after, batch["reward"] / jnp.sqrt(var + TINY)
+    return after, jnp.clip(batch["reward"] / jnp.sqrt(var + TINY), -FARTHEST, FARTHEST)

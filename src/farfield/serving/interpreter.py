@@ -110,7 +110,7 @@ def evaluate(
     network: Network, weights: Weights, columns: Columns, wanted: Sequence[str], *, memory: Memory | None = None
 ) -> tuple[Columns, Memory]:
     """Compute the wanted nodes of one decision once, [N, …], and the memory after it; without memory, from zero."""
-    name = next(node.inputs[0] for node in network.nodes if node.op == "input")
+    name = next(node.inputs[0] for node in needed(network, wanted) if node.op == "input")
     lanes = len(columns[name])
     program = Program(network, weights, lanes, wanted)
     empty = {node: np.zeros((lanes, *shape), np.float32) for node, shape in network.memory.items()}

@@ -1,6 +1,5 @@
-"""A run's metrics file: one row for each update goes in, the rows that still hold come out."""
+"""A run's metrics file, one line for each update (lines.py writes it), in; the rows that still hold out."""
 
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,41 +7,14 @@ from typing import Any
 
 import msgspec
 
-from farfield.errors import FullError, MissingError
+from farfield.errors import MissingError
 
 FILE = "metrics.jsonl"
 EPISODES = 100  # that "the return" is a mean of
-_CURE = "make room on the disk, then continue the run with --resume"
 
 Row = dict[str, Any]
 
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: value.tolist())  # NaN and infinity are written as null
 _decoder = msgspec.json.Decoder(Row)
-
-
-class MetricsLog:
-    """Appends rows to a run's metrics file; only the process that holds the run may have one open."""
-
-    def __init__(self, folder: Path) -> None:
-        """Open the file, and cut off a row that an earlier life could not finish."""
-        self._path = folder / FILE
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        os.ftruncate(self._file, _whole(self._file))
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Write one row, with one system call unless the disk fills up; it is not forced to the disk."""
-        line = memoryview(_encoder.encode(row) + b"\n")
-        try:
-            while line:  # a disk takes what it has room for, and says why it takes no more when it is asked again
-                line = line[os.write(self._file, line) :]
-        except OSError as error:
-            raise FullError(f"{self._path}: could not be written: {error.strerror}; {_CURE}") from error
-
-    def close(self) -> None:
-        """Close the file; closing twice does nothing."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
 
 
 def read(folder: Path) -> list[Row]:
@@ -117,15 +89,3 @@ def _decoded(line: bytes) -> Row | None:
     except msgspec.DecodeError:
         return None
     return row if isinstance(row.get("update"), int) else None
-
-
-def _whole(file: int) -> int:
-    """Find where the last finished line of a file ends."""
-    end = os.fstat(file).st_size
-    while end > 0:
-        start = max(0, end - 65536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from farfield.errors import ConfigError, MissingError, nearest
+from farfield.errors import EXTRAS, ConfigError, MissingError, nearest
 
 PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboardX", "wandb": "wandb"}  # ours -> what it needs
 PERIOD = 0.5  # seconds between two rows that writers see
@@ -138,7 +138,7 @@ def _opening(kind: str, folder: Path, run: str, config: Mapping[str, Any]) -> Op
     if "." not in kind and kind not in PACKAGES:
         raise ConfigError(f"[metrics] writers: {kind!r} is not known; {nearest(kind, PACKAGES)}")
     if find_spec(package) is None:
-        cure = f'pip install "farfield[{kind}]"' if kind in PACKAGES else "install it or correct the name"
+        cure = f"pip install {EXTRAS[package]!r}" if kind in PACKAGES else "install it or correct the name"
         raise MissingError(f"[metrics] writers: {kind!r} needs the package {package}, which is not installed; {cure}")
     path = kind if "." in kind else f"farfield.telemetry.{kind}"
     return lambda: import_module(path).make(folder, run, config)

@@ -60,7 +60,7 @@ class MemoryTransport:
         """Keep the payload itself; the caller must not change it afterwards."""
         log, size = self._topic(topic), _size(payload)
         if size > self._config.room:
-            raise FullError(
+            raise ConfigError(
                 f"topic {topic!r}: a record of {size} bytes can never fit into room = {self._config.room}: "
                 "use fewer steps or lanes in a fragment, or raise [transport] room"
             )

@@ -22,7 +22,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often a checkpoint is written, and how many are kept."""
 
     interval: Annotated[float, Meta(ge=0, description="seconds between checkpoints")] = 30.0
-    updates: Annotated[int, Meta(ge=0, description="also one every so many updates; 0: by time alone")] = 0
+    steps: Annotated[int, Meta(ge=0, description="also one every so many environment steps; 0: by time alone")] = 0
     keep: Annotated[int, Meta(ge=1, description="newest ones that are kept")] = 3
 
 
@@ -56,7 +56,8 @@ class Checkpoints:
         return path
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint | None:
-        """Read the newest checkpoint that is whole; `report` hears of each damaged one that was passed over."""
+        """Read the newest checkpoint that is whole, if there are any; `report` hears of each that was passed over."""
+        damaged = 0
         for path in self._paths():
             try:
                 return _load(path)
@@ -64,6 +65,10 @@ class Checkpoints:
                 continue  # pruned meanwhile
             except CorruptError as error:
                 report(f"checkpoint {path} is damaged ({error}): going back to the one before it")
+                damaged += 1
+        if damaged:
+            cure = "put back a copy, or delete them to begin again from nothing, which leaves its versions behind"
+            raise CorruptError(f"all {damaged} checkpoints in {self.folder} are damaged: {cure}")
         return None
 
     def numbers(self) -> list[int]:

@@ -11,6 +11,7 @@ from farfield.types import Announcement, Cursor, Network, Spec, Version, Weights
 from farfield.weights.registry import Registry
 
 FULL = 64  # announcements until all tensors are sent again, so that a late follower finds its feet
+SIZES = 4  # as many times the size of all: partial ones since then add up to no more, so that a log holds them
 RECENT = 1000  # updates that the mean lag is of
 
 Follow = Callable[[Version, Weights], None]
@@ -39,7 +40,7 @@ class Outlet:
         self._settled: dict[str, int] = {}
         self._end: Cursor = {}  # of the topic, when the last full announcement was about to be made
         self._base: dict[str, str] = {}  # hashes of the last full announcement
-        self._since = FULL
+        self._since, self._partial = FULL, 0  # announcements and bytes since the last full one
         self._sent: Future[None] | None = None
 
     def announce_to(self, transport: Transport, topic: str) -> None:
@@ -88,14 +89,18 @@ class Outlet:
         if transport is None or version is None:
             return
         hashes = {name: version.tensors[name].sha256 for name in self._acting}
-        full = self._since >= FULL or not any(self._base.get(name) == have for name, have in hashes.items())
-        sent = {name: self._weights[name] for name, have in hashes.items() if full or self._base.get(name) != have}
+        every = {name: self._weights[name] for name in hashes}
+        sent = {name: array for name, array in every.items() if self._base.get(name) != hashes[name]}
+        partial = self._partial + sum(array.nbytes for array in sent.values())
+        most = SIZES * sum(array.nbytes for array in every.values())
+        full = self._since >= FULL or len(sent) == len(every) or partial > most
         if full:
             self._forget(transport)
+            sent, partial = every, 0
         payload = encode_announcement(Announcement(version, sent, full, dict(settled)))
         self._sent = transport.append(self._topic, payload, key=self._run)
         self._settled = dict(settled)
-        self._since = 0 if full else self._since + 1
+        self._since, self._partial = 0 if full else self._since + 1, partial
         if full:
             self._base = hashes
 

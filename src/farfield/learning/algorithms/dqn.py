@@ -48,6 +48,11 @@ def window(config: Config) -> tuple[int, int]:
     return max(config.n_step, config.sequence), config.updates * config.minibatch
 
 
+def reach(config: Config) -> int:
+    """Say how long fragments may be so that every step of theirs is learned from; 0: any length."""
+    return config.sequence - config.burn_in if config.sequence else 0
+
+
 def make(
     config: Config, *, spec: Spec, network: networks.Config, steps: int, lanes: int, seed: int, devices: int = 1
 ) -> "Dqn":
@@ -94,6 +99,9 @@ class Dqn:
         }
         self._statistics = {
             name: value.astype(np.float64) for name, value in first.items() if name.startswith("normalise/")
+        }
+        self._frozen = {
+            name: value for name, value in first.items() if name not in weights and name not in self._statistics
         }
         self._learned = 0  # environment steps
         self._errors: Any = None
@@ -172,7 +180,7 @@ class Dqn:
     def _still(self) -> Weights:
         """Give the tensors that are not trained."""
         found = {name: value.astype(np.float32) for name, value in self._statistics.items()}
-        return found | {self._network.heads[0].inputs[1]: np.asarray(self._epsilon(), np.float32)}
+        return self._frozen | found | {self._network.heads[0].inputs[1]: np.asarray(self._epsilon(), np.float32)}
 
     def _split(self, name: str, column: Array) -> Array:
         """Cut a batch's column into minibatches: [U, T, M, …], or [U, M, …] without rows."""

@@ -1,6 +1,7 @@
 """The actor: lanes and versions in, fragments out; a new version is used from the very next step."""
 
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,25 +103,31 @@ def test_an_actor_shows_that_it_lives_with_every_step() -> None:
 
 
 class Crowded:
-    """A transport without room for the first two appends, and then with another trouble if there is one."""
+    """A transport without room: at once, then later, and then with another trouble if there is one."""
 
     def __init__(self, trouble: Exception | None = None) -> None:
         self.asked, self.trouble = 0, trouble
 
     def append(self, topic: str, payload: bytes, *, key: str) -> "Future[None]":
         self.asked += 1
+        if self.asked == 1:
+            raise FullError("no room")
         done: Future[None] = Future()
-        error = FullError("no room") if self.asked < 3 else self.trouble
+        error = FullError("no room") if self.asked == 2 else self.trouble
         done.set_exception(error) if error else done.set_result(None)
         return done
 
 
 def test_a_fragment_without_room_is_sent_again_and_one_that_is_refused_ends_the_actor() -> None:
-    crowded = Crowded()
-    acting.deliver(crowded, b"", key="k")  # type: ignore[arg-type]
+    crowded: Any = Crowded()
+    underway = [acting.send(crowded, b"", key="k")]
+    underway = acting.unowned(crowded, underway, key="k")
+    assert acting.unowned(crowded, underway, key="k") == []
     assert crowded.asked == 3
+    crowded = Crowded(ConfigError("can never fit"))
+    underway = acting.unowned(crowded, [acting.send(crowded, b"", key="k")], key="k")
     with pytest.raises(ConfigError, match="can never fit"):
-        acting.deliver(Crowded(ConfigError("can never fit")), b"", key="k")  # type: ignore[arg-type]
+        acting.unowned(crowded, underway, key="k")
 
 
 def test_lag_is_counted_step_by_step() -> None:

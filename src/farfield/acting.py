@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from farfield.types import Cursor, Heartbeat, Spec, Version, Weights
 BEAT = 0.5  # seconds between signs of life
 LOOK = 0.002  # seconds between two looks for a newer version while stepping
 WAIT = 0.2  # seconds to wait for news at a time
+
+Underway = tuple[bytes, "Future[None]"]  # a fragment, and whether the transport owns it
 
 
 class Follower:
@@ -71,23 +74,39 @@ def act(config: RunConfig, transport: Transport, label: str) -> None:
     waiting = threading.Event()
     beat = threading.Thread(target=_beat, args=(actor, transport, waiting), daemon=True, name="heartbeat")
     beat.start()
+    underway: list[Underway] = []
     while True:
         fragment = actor.unroll(follower.newer)
         waiting.set()
-        deliver(transport, encode_fragment(fragment), key=stream)
+        underway.append(send(transport, encode_fragment(fragment), key=stream))
         follower.follow(0.0)
         while actor.seq - follower.settled.get(stream, 0) >= config.window:
+            underway = unowned(transport, underway, key=stream)
             follower.follow(WAIT)
         waiting.clear()
 
 
-def deliver(transport: Transport, payload: bytes, *, key: str) -> None:
-    """Hand a fragment over: once more whenever there was no room for it in time, with an error if there never is."""
+def send(transport: Transport, payload: bytes, *, key: str) -> Underway:
+    """Begin to hand a fragment over; as long as there is no room to begin with, try again."""
     while True:
         try:
-            return transport.append(wiring.EXPERIENCES, payload, key=key).result()
+            return payload, transport.append(wiring.EXPERIENCES, payload, key=key)
         except FullError:
             continue  # the learner is busy; an append waits before it says so
+
+
+def unowned(transport: Transport, underway: list[Underway], *, key: str) -> list[Underway]:
+    """Give what the transport does not own yet, sent again where there was no room in time; raise what it refuses."""
+    left: list[Underway] = []
+    for payload, done in underway:
+        error = done.exception() if done.done() else None
+        if isinstance(error, FullError):
+            left.append(send(transport, payload, key=key))
+        elif error:
+            raise error
+        elif not done.done():
+            left.append((payload, done))
+    return left
 
 
 def compare(ours: Spec, learners: Spec) -> None:

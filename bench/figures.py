@@ -15,6 +15,12 @@ from systems import Options
 
 Row = dict[str, Any]
 Side = Callable[[int], Row]  # a seed -> a row
+# How two actors share the work of one learner: what each sends, and how far it may be ahead.
+TURNS: dict[str, Row] = {
+    "taking turns": {"window": 1},  # one samples 16 × 512 while the other's fragment is learned from
+    "on policy": {"window": 1, "lanes.count": 8, "feed.fragments": 2},  # both sample half of a batch, then wait: no lag
+    "ahead": {"window": 2},  # nobody waits for long
+}
 
 
 def cartpole(options: Options) -> list[Row]:
@@ -45,26 +51,33 @@ def lunar(options: Options) -> list[Row]:
     env, steps = "LunarLander-v3", 60_000 if options.quick else 800_000
     systems.prepare(options, ("sb3",))
     ours = {
-        f"farfield, {name}{', 1 actor' if actors == 1 else ''}": {"actors": actors, "more": {"lanes.backend": backend}}
+        f"farfield, {name}, {way}": {"actors": 2, "more": {"lanes.backend": backend} | chosen}
         for name, backend in (("Gymnasium", "sync"), ("EnvPool", "envpool"))
-        for actors in (2, 1)
+        for way, chosen in TURNS.items()
     }
     rows = interleave(options, {
         "sb3": _peer(options, "sb3", env, None, options.seconds),
         **{name: _ours(options, env, name, {"steps": steps} | chosen) for name, chosen in ours.items()},
     })  # fmt: skip
-    two = ("farfield, Gymnasium", "farfield, EnvPool")
-    targets = [_ratio(rows, name, "sb3", bound) for name, bound in zip(two, (4, 6), strict=True)]
+    targets = [_ratio(rows, _best(rows, kind, "steps_per_second", max), "sb3", bound)
+               for kind, bound in (("Gymnasium", 4), ("EnvPool", 6))]  # fmt: skip
     first = figure("3a", "LunarLander-v3, PPO: steps per second (render_mode=None everywhere)", rows, targets)
     goal, limit = (-150.0, 40.0) if options.quick else (200.0, 300.0)
     rows = interleave(options, {
         "sb3": _peer(options, "sb3", env, goal, limit),
-        **{name: _ours(options, env, name, {"until": goal, "steps": 4_000_000} | ours[name])
-           for name in two},
+        **{name: _ours(options, env, name, {"until": goal, "steps": 4_000_000} | chosen)
+           for name, chosen in ours.items() if "ahead" not in name},
     })  # fmt: skip
-    targets = [_share(rows, name, "sb3", 0.25) for name in two]
+    targets = [_share(rows, _best(rows, kind, "solved_seconds", min), "sb3", 0.25) for kind in ("Gymnasium", "EnvPool")]
     title = f"LunarLander-v3: seconds from process start to a mean return of {goal:g}, nothing compiled before"
     return [first, figure("3b", title, rows, targets)]
+
+
+def _best(rows: list[Row], kind: str, key: str, better: Callable[..., str]) -> str:
+    """Name the best of our ways to step this kind of environment; all of them are in the table."""
+    medians = {name: median(rows, name, key) for name in {row["system"] for row in rows} if kind in name}
+    known = {name: value for name, value in medians.items() if value is not None}
+    return better(known, key=lambda name: known[name], default=f"farfield, {kind}")
 
 
 def update(options: Options) -> list[Row]:

@@ -325,6 +325,25 @@ def test_normalisation_knows_every_new_row_once() -> None:
     assert np.allclose(weights["normalise/obs/var"], seen.var(0), rtol=1e-4)
 
 
+def test_tensors_that_are_not_trained_stay_as_they_are() -> None:
+    algorithm = made(kind="own_networks:frozen")
+    before = algorithm.weights()
+    algorithm.learn(random_batch(np.random.default_rng(1), dqn.Config()))
+    after = algorithm.weights()
+    assert after.keys() == algorithm.network.tensors.keys()
+    assert np.array_equal(before["offset"], after["offset"])
+    assert not np.array_equal(before["q/out/kernel"], after["q/out/kernel"])
+
+
+def test_pictures_are_scaled_and_never_normalised() -> None:
+    picture = Spec((Field("obs", Kind.BOX, "uint8", (4, 4, 1), high=(255.0,)),), PLAIN.actions)
+    network = made(spec=picture, normalise=True).network
+    assert [node.op for node in network.nodes if node.op in ("normalise", "scale")] == ["scale"]
+    planes = Spec((Field("obs", Kind.BOX, "uint8", (4,), high=(1.0,)),), PLAIN.actions)
+    scale = next(node for node in made(spec=planes).network.nodes if node.op == "scale")
+    assert scale.options["factor"] == 1.0
+
+
 def test_tuning_changes_the_next_update_or_nothing() -> None:
     config = dqn.Config(minibatch=8)
     algorithm = made(config)
@@ -390,6 +409,10 @@ for devices in (1, 2, 4):
                     devices=devices)
     for _ in range(3):
         made.learn(test_dqn.random_batch(rng, config))
+    update = made._compiled.ready()
+    share = update.input_shardings[0][2]["reward"].shard_shape((2, 2, 16))
+    assert share == (2, 2, 16 // devices), share
+    assert ("all-reduce" in update.as_text()) == (devices > 1)
     found.append(np.concatenate([value.ravel() for value in made.weights().values()] + [made.priorities()]))
 assert all(np.allclose(found[0], other, atol=1e-5) for other in found[1:])
 """

@@ -78,7 +78,7 @@ def act(config: RunConfig, transport: Transport, label: str) -> None:
     while True:
         fragment = actor.unroll(follower.newer)
         waiting.set()
-        underway.append(send(transport, encode_fragment(fragment), key=stream))
+        underway = unowned(transport, [*underway, send(transport, encode_fragment(fragment), key=stream)], key=stream)
         follower.follow(0.0)
         while actor.seq - follower.settled.get(stream, 0) >= config.window:
             underway = unowned(transport, underway, key=stream)

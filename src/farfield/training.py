@@ -40,7 +40,8 @@ def train(config: RunConfig, *, home: str = "", resume: bool = False, watch: Wat
     folder = _folder(config, home, resume=resume)
     with ExitStack() as stack:
         stack.enter_context(attempt.lock(folder))
-        stack.callback(_forget_unbegun, folder)
+        if not resume:
+            stack.callback(_forget_unbegun, folder)
         stopping = stack.enter_context(attempt.signals(say))
         before = wiring.read_config(folder) if resume else None
         wiring.write_config(folder, config)

@@ -172,7 +172,7 @@ def _feed_of(
 
         options_of_feed = section_of(config.feed, replay, "feed")
         steps, lanes = module.window(options)
-        reach = module.reach(options)
+        reach = module.reach(options) if hasattr(module, "reach") else 0
         if reach and config.lanes.steps > reach:
             raise ConfigError(
                 f"lanes.steps = {config.lanes.steps}, but sequences reach only the first {reach} steps of a fragment "

@@ -67,7 +67,9 @@ class FreshFeed:
         """Queue a fragment that is not a duplicate."""
         if "final/index" in fragment.columns:
             fragment = structs.replace(fragment, columns=in_line(fragment.columns, self._fields))
-        if Slots(self.steps, self.lanes).place(needs(fragment, self.steps)) is None:
+        T, N = fragment.columns["reward"].shape
+        plain = self.steps >= T and self.lanes >= N  # each lane has a slot: nothing to try
+        if not plain and Slots(self.steps, self.lanes).place(needs(fragment, self.steps)) is None:
             raise SpecError(
                 f"fragment {fragment.name}: {fragment.columns['reward'].shape} steps × lanes do not fit into a batch "
                 f"of {self.steps} × {self.lanes}; send shorter fragments or raise feed.fragments"

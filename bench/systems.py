@@ -61,7 +61,7 @@ def peer(options: Options, name: str, env: str, seed: int, *, until: float | Non
     if name in options.missing:
         return _row(name, env, seed, error=options.missing[name])
     measure.wait_for_quiet(options.quiet)
-    command = [str(options.pythons[name]), "-P", "-m", f"peers.{name}", "--env", env, "--seed", str(seed)]
+    command = [str(options.pythons[name]), "-P", "-m", f"peers.{name}_ppo", "--env", env, "--seed", str(seed)]
     command += ["--seconds", str(seconds), *(["--until", str(until)] if until is not None else [])]
     variables = ONE_THREAD | {"PYTHONPATH": str(BENCH), "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

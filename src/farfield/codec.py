@@ -1,38 +1,43 @@
 """Turns nouns into bytes and bytes into nouns: the only file that knows the encoding (proto/farfield/v1)."""
 
-import math
 import struct
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import msgspec
-import numpy as np
 from google.protobuf.message import DecodeError
 
+from farfield import columns
+from farfield.canonical import from_json, to_json
 from farfield.errors import CorruptError, SpecError
-from farfield.types import Announcement, Array, Buffer, Columns, Fragment, Heartbeat, Spec, Version
+from farfield.types import (
+    Announcement,
+    Array,
+    Buffer,
+    Credit,
+    Dead,
+    Fragment,
+    Heartbeat,
+    Hello,
+    Spec,
+    Version,
+    Welcome,
+)
 from farfield.v1 import farfield_pb2 as wire
 
 LIMIT = 64 << 20  # bytes of one payload
 SCHEMA = 1
 _LENGTH = struct.Struct("<BI")  # tag and value of the field `length`, which every payload begins with
 _LENGTH_TAG = 0x0D  # field 1, four bytes
-_COLUMN_TAG = b"\x7a"  # field 15 of a Fragment and of an Announcement, with its length
-_DATA_TAG = b"\x22"  # field 4 of a Column, with its length
-_AXES = 32  # NumPy allows 64
-_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-_NAMES = ["bool", *_INTEGERS, "float16", "float32", "float64"]
-_DTYPES = {wire.Dtype.Value(f"DTYPE_{name.upper()}"): np.dtype(name).newbyteorder("<") for name in _NAMES}
-_BOOL = _DTYPES[wire.DTYPE_BOOL]
-_CODES: dict[np.dtype[Any], Any] = {dtype: code for code, dtype in _DTYPES.items()}
-_CURE = "install the same farfield on both sides"
+_SCHEMA_TAG, _KIND_TAG = 0x10, 0x18  # fields 2 and 3, which follow it
 _KINDS: dict[type[Any], wire.Kind] = {
     wire.Fragment: wire.KIND_FRAGMENT,
     wire.Announcement: wire.KIND_ANNOUNCEMENT,
     wire.Heartbeat: wire.KIND_HEARTBEAT,
+    wire.Credit: wire.KIND_CREDIT,
+    wire.Dead: wire.KIND_DEAD,
 }
 
 T = TypeVar("T")
@@ -51,6 +56,7 @@ def encode_fragment(fragment: Fragment, *, limit: int = LIMIT) -> bytes:
         decision=fragment.decision,
         policy=fragment.policy,
         actor=fragment.actor,
+        source=fragment.source,
     )
     return _join("Fragment", head, fragment.columns, limit)
 
@@ -71,10 +77,11 @@ def decode_fragment(payload: Buffer, *, spec: str = "", limit: int = LIMIT) -> F
         version=message.version,
         attempt=message.attempt,
         spec=came,
-        columns=_columns(message.columns),
+        columns=columns.read(message.columns),
         decision=message.decision,
         policy=message.policy,
         actor=message.actor,
+        source=message.source,
     )
 
 
@@ -96,7 +103,7 @@ def decode_announcement(payload: Buffer, *, limit: int = LIMIT) -> Announcement:
     """Read a version; every tensor is checked against the manifest's hash."""
     message = _parse(wire.Announcement, payload, limit)
     version = from_json(message.version, Version)
-    weights = _columns(message.tensors)
+    weights = columns.read(message.tensors)
     for name, tensor in weights.items():
         _check_tensor(version, name, tensor)
     settled = {_digits("settled stream", entry.stream, 16): entry.fragments for entry in message.settled}
@@ -117,62 +124,81 @@ def decode_heartbeat(payload: Buffer) -> Heartbeat:
     return Heartbeat(**fields)
 
 
-def to_json(value: object) -> bytes:
-    """Write canonical JSON: keys sorted, no spaces; what is not finite as "Infinity", "-Infinity", "NaN"."""
-    try:
-        payload = _JSON.encode(value)
-        if b"null" in payload:  # what the encoder makes of None, but also of infinities
-            plain = msgspec.to_builtins(value, enc_hook=_python_number)
-            payload = _JSON.encode(_spell(plain))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SpecError(f"{type(value).__name__} cannot be written as JSON: {error}") from error
-    return payload
+def encode_credit(credit: Credit) -> bytes:
+    """Write a late reward."""
+    mode = wire.Credit.MODE_SET if credit.mode == "set" else wire.Credit.MODE_ADD
+    fields = msgspec.structs.asdict(credit) | {"stream": _binary("stream", credit.stream, 16), "mode": mode}
+    return _join("Credit", _head(wire.Credit, **fields), {}, LIMIT)
 
 
-def from_json(payload: Buffer, kind: type[T]) -> T:
-    """Read JSON as `kind`."""
-    data = bytes(payload)
-    spelled = b'Infinity"' in data or b'"NaN"' in data  # only then may strings become numbers
-    try:
-        return msgspec.json.decode(data, type=kind, strict=not spelled)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise CorruptError(f"JSON of a {kind.__name__}: {error}") from error
+def decode_credit(payload: Buffer) -> Credit:
+    """Read a late reward."""
+    message = _parse(wire.Credit, payload, LIMIT)
+    modes: dict[int, Any] = {wire.Credit.MODE_ADD: "add", wire.Credit.MODE_SET: "set"}
+    if message.mode not in modes:
+        raise CorruptError(f"credit {message.id!r}: its mode must be add or set, came number {message.mode}")
+    stream = _digits("stream", message.stream, 16)
+    return Credit(message.run, stream, message.n, message.reward, modes[message.mode], message.id)
 
 
-def spec_hash(spec: Spec) -> str:
-    """Name a spec by what it says: the SHA-256 of its canonical JSON, 64 hexadecimal digits."""
-    exact = from_json(to_json(spec), Spec)  # a bound given as 1 is the bound 1.0
-    return sha256(to_json(exact)).hexdigest()
+def encode_dead(dead: Dead) -> bytes:
+    """Write what was refused."""
+    return _join("Dead", _head(wire.Dead, **msgspec.structs.asdict(dead)), {}, LIMIT)
 
 
-def _python_number(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON; give numbers, strings, lists and dicts")
+def decode_dead(payload: Buffer) -> Dead:
+    """Read what was refused."""
+    message = _parse(wire.Dead, payload, LIMIT)
+    return Dead(message.reason, message.sender, message.time, message.size, message.payload)
 
 
-_JSON = msgspec.json.Encoder(enc_hook=_python_number, order="sorted")
+def kind_of(payload: Buffer) -> str:
+    """Say what a payload claims to be, by its class: Fragment, Credit, Announcement, Heartbeat, Dead; else nothing."""
+    head = bytes(payload[:16])  # length (5 bytes), schema, kind: each field with its tag
+    if len(head) < 9 or head[5] != _SCHEMA_TAG or head[7] != _KIND_TAG:
+        return ""
+    return next((kind.__name__ for kind, number in _KINDS.items() if number == head[8]), "")
 
 
-def _spell(value: object) -> object:
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case dict():
-            return {key: _spell(item) for key, item in cast("dict[object, object]", value).items()}
-        case list() | tuple():
-            return [_spell(item) for item in cast("list[object]", value)]
-        case _:
-            return value
+def write_hello(hello: Hello) -> wire.Hello:
+    """Give the message that a client introduces itself with."""
+    fields = msgspec.structs.asdict(hello)
+    fields["spec"] = b"" if hello.spec is None else to_json(hello.spec)
+    fields["config"] = b"" if hello.config is None else to_json(hello.config)
+    return wire.Hello(**fields)
 
 
-def _join(what: str, head: bytes, columns: Mapping[str, Array], limit: int) -> bytes:
+def read_hello(message: wire.Hello) -> Hello:
+    """Read who calls."""
+    return Hello(
+        run=message.run,
+        policy=message.policy or "main",
+        spec=from_json(message.spec, Spec) if message.spec else None,
+        client=message.client,
+        library=message.library,
+        protocol=message.protocol,
+        config=from_json(message.config, dict[str, Any]) if message.config else None,
+    )
+
+
+def write_welcome(welcome: Welcome) -> wire.Welcome:
+    """Give the message that a client is let in with."""
+    return wire.Welcome(**msgspec.structs.asdict(welcome) | {"spec": to_json(welcome.spec)})
+
+
+def read_welcome(message: wire.Welcome) -> Welcome:
+    """Read what a client was told."""
+    fields: dict[str, Any] = {name: getattr(message, name) for name in Welcome.__struct_fields__}
+    return Welcome(**fields | {"spec": from_json(message.spec, Spec)})
+
+
+def _join(what: str, head: bytes, named: Mapping[str, Array], limit: int) -> bytes:
     """Lay head and columns behind one another, as protobuf itself would, but copying each array only once."""
     parts: list[Buffer | Array] = [b"", head]
     size = _LENGTH.size + len(head)
-    for name, given in columns.items():
-        array = given if given.flags.c_contiguous and given.dtype in _CODES else _laid_out(name, given)
-        opening, length = _opening(name, array.dtype, array.shape)
+    for name, given in named.items():
+        array = given if given.flags.c_contiguous and given.dtype in columns.CODES else columns.laid_out(name, given)
+        opening, length = columns.opening(name, array.dtype, array.shape)
         parts.append(opening)
         if length:  # protobuf leaves out what is empty
             parts.append(array)
@@ -181,69 +207,6 @@ def _join(what: str, head: bytes, columns: Mapping[str, Array], limit: int) -> b
         raise SpecError(f"{what} of {size} bytes, but the limit is {limit}: use fewer steps or lanes in one fragment")
     parts[0] = _LENGTH.pack(_LENGTH_TAG, size)
     return b"".join(cast("list[Buffer]", parts))
-
-
-def _laid_out(name: str, array: Array) -> Array:
-    little = array.dtype.newbyteorder("<")
-    if little not in _CODES:
-        raise SpecError(f"column {name!r}: dtype {array.dtype} cannot travel; expected one of {', '.join(_NAMES)}")
-    return array.astype(little, order="C")
-
-
-@lru_cache(maxsize=4096)
-def _opening(name: str, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> tuple[bytes, int]:
-    """Write all of a column that comes before its data, and say how long that is."""
-    size = math.prod(shape) * dtype.itemsize
-    try:
-        column = wire.Column(name=name, dtype=_CODES[dtype], shape=shape).SerializeToString()
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"column {name!r}: {error}") from error
-    if size:
-        column += _DATA_TAG + _varint(size)
-    return _COLUMN_TAG + _varint(len(column) + size) + column, size
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _columns(found: Sequence[wire.Column]) -> Columns:
-    columns: Columns = {}
-    for column in found:
-        data, shape = column.data, tuple(column.shape[:])
-        layout = _layout(column.dtype, shape)
-        if layout is None or layout[1] != len(data):
-            raise CorruptError(_refusal(column, layout))
-        if layout[0] is _BOOL and data.translate(None, b"\0\1"):
-            raise CorruptError(f"column {column.name!r}: bool bytes must be 0 or 1")
-        columns[column.name] = np.ndarray(shape, layout[0], data)  # a view; read-only, since bytes are
-    if len(columns) != len(found):
-        raise CorruptError(f"of {len(found)} columns some have the same name; different ones are {', '.join(columns)}")
-    return columns
-
-
-@lru_cache(maxsize=4096)
-def _layout(code: int, shape: tuple[int, ...]) -> "tuple[np.dtype[Any], int] | None":
-    """Give dtype and size in bytes; None where there can be no such array."""
-    dtype = _DTYPES.get(code)
-    # Python's integers do not overflow, and an empty axis must not hide what others claim from NumPy.
-    if dtype is None or len(shape) > _AXES or math.prod(size or 1 for size in shape) * dtype.itemsize > sys.maxsize:
-        return None
-    return dtype, math.prod(shape) * dtype.itemsize
-
-
-def _refusal(column: wire.Column, layout: "tuple[np.dtype[Any], int] | None") -> str:
-    name, axes = column.name, len(column.shape)
-    if column.dtype not in _DTYPES:
-        return f"column {name!r}: dtype number {column.dtype} is unknown: {_CURE}"
-    if layout is None:
-        return f"column {name!r}: its shape of {axes} axes is beyond {_AXES} axes or what an array can hold"
-    shape = [*column.shape]
-    return f"column {name!r}: shape {shape} of {layout[0].name} takes {layout[1]} bytes, came {len(column.data)}"
 
 
 def _check_tensor(version: Version, name: str, tensor: Array) -> None:
@@ -277,7 +240,7 @@ def _parse(kind: type[T], payload: Buffer, limit: int) -> T:
     if message.length != size or not size:
         raise CorruptError(f"{what}: {size} bytes came, but it says {message.length}: it was cut, or is something else")
     if message.schema != SCHEMA:
-        raise SpecError(f"{what}: expected schema {SCHEMA}, came {message.schema}: {_CURE}")
+        raise SpecError(f"{what}: expected schema {SCHEMA}, came {message.schema}: {columns.CURE}")
     if message.kind != _KINDS[kind]:
         raise CorruptError(f"{what}: expected kind {_KINDS[kind]}, came {message.kind}")
     return message

@@ -10,7 +10,7 @@ import numpy as np
 
 from farfield import config as configs
 from farfield import wiring
-from farfield.codec import spec_hash
+from farfield.canonical import spec_hash
 from farfield.config import RunConfig
 from farfield.errors import EnvError, MissingError, SpecError
 from farfield.experience import rendering

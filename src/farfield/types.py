@@ -151,11 +151,72 @@ class Fragment(Struct, frozen=True):
     decision: int = 0  # number of the first decision; row t, lane i is decision + t * N + i
     policy: str = "main"
     actor: str = ""
+    source: str = ""  # who decided: empty for the policy itself, else a person, a heuristic, the host …
 
     @property
     def name(self) -> Name:
         """What it is called for ever."""
         return self.run, self.stream, self.seq
+
+
+class Decision(NamedTuple):
+    """Names one decision for ever, so that its reward can come later and from anywhere."""
+
+    stream: str
+    n: int
+
+    def __str__(self) -> str:
+        """Give it as text, to be passed on."""
+        return f"{self.stream}:{self.n}"
+
+
+class Credit(Struct, frozen=True):
+    """A reward that arrives after its step: for decision n of a stream; the same id again is the same credit."""
+
+    run: str
+    stream: str
+    n: int
+    reward: float
+    mode: Literal["add", "set"]
+    id: str
+
+
+class Dead(Struct, frozen=True):
+    """What a gateway refused."""
+
+    reason: str
+    sender: str
+    time: float  # seconds since 1970
+    size: int  # of what came
+    payload: bytes  # cut where it was too long
+
+
+class Hello(Struct, frozen=True):
+    """Who calls a gateway, and what for."""
+
+    run: str
+    policy: str = "main"
+    spec: Spec | None = None  # none: whatever the run has
+    client: str = ""
+    library: str = ""
+    protocol: int = 1
+    config: dict[str, Any] | None = None  # what to create the run with if there is none
+
+
+class Welcome(Struct, frozen=True):
+    """What a client is told when it was let in; proto/farfield/v1 explains each field."""
+
+    run: str
+    spec: Spec
+    seed: int
+    steps: int
+    window: int
+    quota: int
+    limit: int
+    credit_window: float
+    version: int
+    library: str
+    created: bool = False
 
 
 class Heartbeat(Struct, frozen=True):

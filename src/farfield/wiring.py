@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from farfield import config as configs
-from farfield.codec import spec_hash
+from farfield.canonical import spec_hash
 from farfield.config import RunConfig, plugin, section_of
 from farfield.errors import ConfigError, MissingError, nearest
 from farfield.experience import lanes as lanes_module

@@ -14,6 +14,7 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     KIND_CREDIT: _ClassVar[Kind]
     KIND_ANNOUNCEMENT: _ClassVar[Kind]
     KIND_HEARTBEAT: _ClassVar[Kind]
+    KIND_DEAD: _ClassVar[Kind]
 
 class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -35,6 +36,7 @@ KIND_FRAGMENT: Kind
 KIND_CREDIT: Kind
 KIND_ANNOUNCEMENT: Kind
 KIND_HEARTBEAT: Kind
+KIND_DEAD: Kind
 DTYPE_UNSPECIFIED: Dtype
 DTYPE_BOOL: Dtype
 DTYPE_INT8: Dtype
@@ -62,7 +64,7 @@ class Column(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Fragment(_message.Message):
-    __slots__ = ("length", "schema", "kind", "run", "stream", "seq", "version", "attempt", "spec", "decision", "policy", "actor", "columns")
+    __slots__ = ("length", "schema", "kind", "run", "stream", "seq", "version", "attempt", "spec", "decision", "policy", "actor", "source", "columns")
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +77,7 @@ class Fragment(_message.Message):
     DECISION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     length: int
     schema: int
@@ -88,8 +91,9 @@ class Fragment(_message.Message):
     decision: int
     policy: str
     actor: str
+    source: str
     columns: _containers.RepeatedCompositeFieldContainer[Column]
-    def __init__(self, length: _Optional[int] = ..., schema: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., run: _Optional[str] = ..., stream: _Optional[bytes] = ..., seq: _Optional[int] = ..., version: _Optional[int] = ..., attempt: _Optional[int] = ..., spec: _Optional[bytes] = ..., decision: _Optional[int] = ..., policy: _Optional[str] = ..., actor: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
+    def __init__(self, length: _Optional[int] = ..., schema: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., run: _Optional[str] = ..., stream: _Optional[bytes] = ..., seq: _Optional[int] = ..., version: _Optional[int] = ..., attempt: _Optional[int] = ..., spec: _Optional[bytes] = ..., decision: _Optional[int] = ..., policy: _Optional[str] = ..., actor: _Optional[str] = ..., source: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("length", "schema", "kind", "run", "stream", "n", "reward", "mode", "id")
@@ -171,6 +175,26 @@ class Heartbeat(_message.Message):
     waiting: bool
     backend: str
     def __init__(self, length: _Optional[int] = ..., schema: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., actor: _Optional[str] = ..., pid: _Optional[int] = ..., stream: _Optional[bytes] = ..., steps: _Optional[int] = ..., fragments: _Optional[int] = ..., version: _Optional[int] = ..., waiting: _Optional[bool] = ..., backend: _Optional[str] = ...) -> None: ...
+
+class Dead(_message.Message):
+    __slots__ = ("length", "schema", "kind", "reason", "sender", "time", "size", "payload")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    schema: int
+    kind: Kind
+    reason: str
+    sender: str
+    time: float
+    size: int
+    payload: bytes
+    def __init__(self, length: _Optional[int] = ..., schema: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., reason: _Optional[str] = ..., sender: _Optional[str] = ..., time: _Optional[float] = ..., size: _Optional[int] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
     __slots__ = ("messages",)
@@ -269,3 +293,147 @@ class NoteRequest(_message.Message):
 class NoteReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("run", "policy", "spec", "client", "library", "protocol", "config")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    LIBRARY_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    policy: str
+    spec: bytes
+    client: str
+    library: str
+    protocol: int
+    config: bytes
+    def __init__(self, run: _Optional[str] = ..., policy: _Optional[str] = ..., spec: _Optional[bytes] = ..., client: _Optional[str] = ..., library: _Optional[str] = ..., protocol: _Optional[int] = ..., config: _Optional[bytes] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("run", "spec", "seed", "steps", "window", "quota", "limit", "credit_window", "version", "library", "created")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIBRARY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    spec: bytes
+    seed: int
+    steps: int
+    window: int
+    quota: int
+    limit: int
+    credit_window: float
+    version: int
+    library: str
+    created: bool
+    def __init__(self, run: _Optional[str] = ..., spec: _Optional[bytes] = ..., seed: _Optional[int] = ..., steps: _Optional[int] = ..., window: _Optional[int] = ..., quota: _Optional[int] = ..., limit: _Optional[int] = ..., credit_window: _Optional[float] = ..., version: _Optional[int] = ..., library: _Optional[str] = ..., created: _Optional[bool] = ...) -> None: ...
+
+class Up(_message.Message):
+    __slots__ = ("hello", "payloads", "probe")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    payloads: _containers.RepeatedScalarFieldContainer[bytes]
+    probe: bytes
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., payloads: _Optional[_Iterable[bytes]] = ..., probe: _Optional[bytes] = ...) -> None: ...
+
+class Down(_message.Message):
+    __slots__ = ("welcome", "owned", "refusals", "settled")
+    class Refusal(_message.Message):
+        __slots__ = ("index", "kind", "text")
+        INDEX_FIELD_NUMBER: _ClassVar[int]
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        TEXT_FIELD_NUMBER: _ClassVar[int]
+        index: int
+        kind: str
+        text: str
+        def __init__(self, index: _Optional[int] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    owned: int
+    refusals: _containers.RepeatedCompositeFieldContainer[Down.Refusal]
+    settled: _containers.RepeatedCompositeFieldContainer[Announcement.Settled]
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., owned: _Optional[int] = ..., refusals: _Optional[_Iterable[_Union[Down.Refusal, _Mapping]]] = ..., settled: _Optional[_Iterable[_Union[Announcement.Settled, _Mapping]]] = ...) -> None: ...
+
+class VersionsRequest(_message.Message):
+    __slots__ = ("hello", "have")
+    class HaveEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    have: _containers.ScalarMap[str, bytes]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., have: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class VersionsReply(_message.Message):
+    __slots__ = ("announcement",)
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
+    announcement: bytes
+    def __init__(self, announcement: _Optional[bytes] = ...) -> None: ...
+
+class ActRequest(_message.Message):
+    __slots__ = ("hello", "id", "observations", "memory", "stream", "decision")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    id: int
+    observations: _containers.RepeatedCompositeFieldContainer[Column]
+    memory: _containers.RepeatedCompositeFieldContainer[Column]
+    stream: bytes
+    decision: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., id: _Optional[int] = ..., observations: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., stream: _Optional[bytes] = ..., decision: _Optional[int] = ...) -> None: ...
+
+class ActReply(_message.Message):
+    __slots__ = ("id", "actions", "memory", "log_prob", "version", "attempt", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    LOG_PROB_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    actions: _containers.RepeatedCompositeFieldContainer[Column]
+    memory: _containers.RepeatedCompositeFieldContainer[Column]
+    log_prob: Column
+    version: int
+    attempt: int
+    error: str
+    def __init__(self, id: _Optional[int] = ..., actions: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., memory: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., log_prob: _Optional[_Union[Column, _Mapping]] = ..., version: _Optional[int] = ..., attempt: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class CreditRequest(_message.Message):
+    __slots__ = ("hello", "payloads")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    payloads: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., payloads: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class CreditReply(_message.Message):
+    __slots__ = ("owned",)
+    OWNED_FIELD_NUMBER: _ClassVar[int]
+    owned: int
+    def __init__(self, owned: _Optional[int] = ...) -> None: ...

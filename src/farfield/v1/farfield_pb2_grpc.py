@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FarfieldStub:
-    """One partitioned log for everybody: actors, learners, and later live apps. Acting for others gets calls of its own.
+    """One partitioned log for the processes of one run on one machine: its actors and its learner.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class FarfieldStub:
 
 
 class FarfieldServicer:
-    """One partitioned log for everybody: actors, learners, and later live apps. Acting for others gets calls of its own.
+    """One partitioned log for the processes of one run on one machine: its actors and its learner.
     """
 
     def Append(self, request_iterator, context):
@@ -101,7 +101,7 @@ def add_FarfieldServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Farfield:
-    """One partitioned log for everybody: actors, learners, and later live apps. Acting for others gets calls of its own.
+    """One partitioned log for the processes of one run on one machine: its actors and its learner.
     """
 
     @staticmethod
@@ -175,6 +175,296 @@ class Farfield:
             '/farfield.v1.Farfield/Note',
             farfield_dot_v1_dot_farfield__pb2.NoteRequest.SerializeToString,
             farfield_dot_v1_dot_farfield__pb2.NoteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class GatewayStub:
+    """The door for live programs.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Greet = channel.unary_unary(
+                '/farfield.v1.Gateway/Greet',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.Hello.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.Welcome.FromString,
+                _registered_method=True)
+        self.Append = channel.stream_stream(
+                '/farfield.v1.Gateway/Append',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.Up.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.Down.FromString,
+                _registered_method=True)
+        self.Versions = channel.unary_stream(
+                '/farfield.v1.Gateway/Versions',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.VersionsRequest.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.VersionsReply.FromString,
+                _registered_method=True)
+        self.Act = channel.stream_stream(
+                '/farfield.v1.Gateway/Act',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.ActRequest.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.ActReply.FromString,
+                _registered_method=True)
+        self.ActOnce = channel.unary_unary(
+                '/farfield.v1.Gateway/ActOnce',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.ActRequest.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.ActReply.FromString,
+                _registered_method=True)
+        self.Credit = channel.unary_unary(
+                '/farfield.v1.Gateway/Credit',
+                request_serializer=farfield_dot_v1_dot_farfield__pb2.CreditRequest.SerializeToString,
+                response_deserializer=farfield_dot_v1_dot_farfield__pb2.CreditReply.FromString,
+                _registered_method=True)
+
+
+class GatewayServicer:
+    """The door for live programs.
+    """
+
+    def Greet(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Append(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Versions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Act(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ActOnce(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Credit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GatewayServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Greet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Greet,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.Hello.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.Welcome.SerializeToString,
+            ),
+            'Append': grpc.stream_stream_rpc_method_handler(
+                    servicer.Append,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.Up.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.Down.SerializeToString,
+            ),
+            'Versions': grpc.unary_stream_rpc_method_handler(
+                    servicer.Versions,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.VersionsRequest.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.VersionsReply.SerializeToString,
+            ),
+            'Act': grpc.stream_stream_rpc_method_handler(
+                    servicer.Act,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.ActRequest.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.ActReply.SerializeToString,
+            ),
+            'ActOnce': grpc.unary_unary_rpc_method_handler(
+                    servicer.ActOnce,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.ActRequest.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.ActReply.SerializeToString,
+            ),
+            'Credit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Credit,
+                    request_deserializer=farfield_dot_v1_dot_farfield__pb2.CreditRequest.FromString,
+                    response_serializer=farfield_dot_v1_dot_farfield__pb2.CreditReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'farfield.v1.Gateway', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('farfield.v1.Gateway', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Gateway:
+    """The door for live programs.
+    """
+
+    @staticmethod
+    def Greet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/farfield.v1.Gateway/Greet',
+            farfield_dot_v1_dot_farfield__pb2.Hello.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.Welcome.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Append(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/farfield.v1.Gateway/Append',
+            farfield_dot_v1_dot_farfield__pb2.Up.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.Down.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Versions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/farfield.v1.Gateway/Versions',
+            farfield_dot_v1_dot_farfield__pb2.VersionsRequest.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.VersionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Act(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/farfield.v1.Gateway/Act',
+            farfield_dot_v1_dot_farfield__pb2.ActRequest.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.ActReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ActOnce(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/farfield.v1.Gateway/ActOnce',
+            farfield_dot_v1_dot_farfield__pb2.ActRequest.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.ActReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Credit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/farfield.v1.Gateway/Credit',
+            farfield_dot_v1_dot_farfield__pb2.CreditRequest.SerializeToString,
+            farfield_dot_v1_dot_farfield__pb2.CreditReply.FromString,
             options,
             channel_credentials,
             insecure,

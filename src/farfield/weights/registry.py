@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from farfield.codec import from_json, to_json
+from farfield.canonical import from_json, to_json
 from farfield.errors import ConfigError, ConflictError, CorruptError, MissingError, SpecError
 from farfield.types import Network, Spec, TensorRef, Version, Weights, acting
 from farfield.weights import folder as blobs

@@ -162,7 +162,7 @@ def kind_of(payload: Buffer) -> str:
 
 def write_hello(hello: Hello) -> wire.Hello:
     """Give the message that a client introduces itself with."""
-    fields = msgspec.structs.asdict(hello)
+    fields: dict[str, Any] = msgspec.structs.asdict(hello)
     fields["spec"] = b"" if hello.spec is None else to_json(hello.spec)
     fields["config"] = b"" if hello.config is None else to_json(hello.config)
     return wire.Hello(**fields)
@@ -183,13 +183,16 @@ def read_hello(message: wire.Hello) -> Hello:
 
 def write_welcome(welcome: Welcome) -> wire.Welcome:
     """Give the message that a client is let in with."""
-    return wire.Welcome(**msgspec.structs.asdict(welcome) | {"spec": to_json(welcome.spec)})
+    fields: dict[str, Any] = msgspec.structs.asdict(welcome)
+    fields["spec"] = to_json(welcome.spec)
+    return wire.Welcome(**fields)
 
 
 def read_welcome(message: wire.Welcome) -> Welcome:
     """Read what a client was told."""
     fields: dict[str, Any] = {name: getattr(message, name) for name in Welcome.__struct_fields__}
-    return Welcome(**fields | {"spec": from_json(message.spec, Spec)})
+    fields["spec"] = from_json(message.spec, Spec)
+    return Welcome(**fields)
 
 
 def _join(what: str, head: bytes, named: Mapping[str, Array], limit: int) -> bytes:

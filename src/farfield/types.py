@@ -165,10 +165,6 @@ class Decision(NamedTuple):
     stream: str
     n: int
 
-    def __str__(self) -> str:
-        """Give it as text, to be passed on."""
-        return f"{self.stream}:{self.n}"
-
 
 class Credit(Struct, frozen=True):
     """A reward that arrives after its step: for decision n of a stream; the same id again is the same credit."""

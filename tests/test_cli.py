@@ -119,7 +119,7 @@ def test_the_documentation_has_every_command_and_option():
     assert sorted(sections) == sorted(COMMANDS)
     for name, command in COMMANDS.items():
         options = {word for option in command.params for word in option.opts if word.startswith("-")} - {"-h", "--help"}
-        assert options == set(re.findall(r"`(--?[a-z]+)`(?=[,| ].*\|)", sections[name])), name
+        assert options == set(re.findall(r"`(--?[a-z-]+)`(?=[,| ].*\|)", sections[name])), name
 
 
 def test_runs_are_listed(capsys, home):

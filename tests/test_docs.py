@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from farfield.experience import lanes
 from farfield.learning import feeds, networks, replay
 from farfield.transports import grpc, memory
 from farfield.weights import checkpoints, registry
+from gateways import gateway
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/algorithms").glob("*.md"))]
+SERVED = "localhost:50051"  # where the pages think that a gateway is
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SECTIONS = {
     "": configs.RunConfig, "lanes": lanes.Config, "network": networks.Config, "registry": registry.Config,
@@ -30,14 +33,25 @@ def name(page: Path) -> str:
     return page.stem
 
 
+@pytest.fixture
+def address(page: Path, tmp_path: Path) -> Iterator[str]:
+    """A gateway, where the page talks to one."""
+    if SERVED not in page.read_text():
+        yield ""
+        return
+    with gateway(tmp_path / "served", "--http", "", doors=1) as served:
+        yield served.grpc
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
-def test_the_code_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_on_a_page_runs(page: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("FARFIELD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FARFIELD_SPOOL", str(tmp_path / "spool"))
     names: dict[str, object] = {"__name__": page.stem}
-    for text in blocks(page, "python"):
+    for text in (text.replace(SERVED, address) for text in blocks(page, "python")):
         if file := re.match(r"# (\w+\.py)\n", text):  # the page says to write it there
             (tmp_path / file[1]).write_text(text)
         exec(compile(text, str(page), "exec"), names)

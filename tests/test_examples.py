@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from gateways import gateway
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+LIVE = {  # beside a gateway: how to end soon
+    "lander_live": ("--steps", "3000"),
+    "storage_tuning": (),
+    "own_program": ("4000",),
+}
 
 
 def test_there_are_examples() -> None:
@@ -16,13 +23,26 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem not in LIVE], ids=lambda path: path.stem)
 def test_an_example_runs(path: Path, tmp_path: Path) -> None:
     if "import torch" in path.read_text() and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed; `make bench` runs this one")
+    run(path, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIVE)
+def test_a_live_example_runs_beside_a_gateway(name: str, tmp_path: Path) -> None:
+    path = next(path for path in EXAMPLES if path.stem == name)
+    with gateway(tmp_path, "--http", "", doors=1) as served:
+        run(path, tmp_path, served.grpc, *LIVE[name])
+
+
+def run(path: Path, folder: Path, *words: str) -> None:
+    places = {"FARFIELD_HOME": str(folder), "FARFIELD_SPOOL": str(folder / "spool")}
     done = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=os.environ | {"FARFIELD_HOME": str(tmp_path)},
-        capture_output=True, text=True, timeout=280, check=False,
+        [sys.executable, path, *words], cwd=folder, env=os.environ | places, capture_output=True, text=True,
+        timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

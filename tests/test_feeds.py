@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+import producers
 from farfield.errors import SpecError
-from farfield.learning.feeds import FreshFeed, Marks
-from farfield.types import Field, Fragment, Kind, Spec
+from farfield.learning.feeds import AHEAD, Batch, FreshFeed, Marks
+from farfield.types import Columns, Field, Fragment, Kind, Spec
+from producers import Producer
 
 SPEC = Spec(
     observations=(Field("obs", Kind.BOX, "float32", (1,)),),
@@ -16,8 +19,9 @@ SPEC = Spec(
 
 
 def fragment(
-    seq: int, T: int, N: int, *, version: int = 0, finals: tuple[tuple[int, int], ...] = (), end: str = "truncated"
-) -> Fragment:
+    seq: int, T: int, N: int, *, version: int = 0, finals: tuple[tuple[int, int], ...] = (), end: str = "truncated",
+    stream: str = "s",
+) -> Fragment:  # fmt: skip
     """A fragment in which every observation and reward tells where it comes from; `finals` are resets at once."""
     t, lane = np.meshgrid(np.arange(T + 1), np.arange(N), indexing="ij")
     obs = (seq * 10_000 + lane * 1_000 + t).astype(np.float32)
@@ -40,7 +44,7 @@ def fragment(
     if finals:
         columns["final/index"] = np.asarray(finals, np.int32)
         columns["final/obs"] = np.asarray([[-1.0 - k] for k in range(len(finals))], np.float32)
-    return Fragment(run="r", stream="s", seq=seq, version=version, attempt=1, spec="", columns=columns)
+    return Fragment(run="r", stream=stream, seq=seq, version=version, attempt=1, spec="", columns=columns)
 
 
 def test_a_fragment_of_the_batch_shape_is_used_without_a_copy() -> None:
@@ -133,7 +137,7 @@ def test_every_row_of_any_fragments_is_used_exactly_once(shapes: list[tuple[int,
     feed = FreshFeed(SPEC, steps=6, lanes=5, max_lag=9)
     expected: dict[float, float | None] = {}  # reward of a step -> the observation after it, where it matters
     for seq, (T, N, at, end) in enumerate(shapes):
-        given_ = fragment(seq, T, N, finals=((at, 0),) if 0 <= at < T else (), end=end)
+        given_ = fragment(seq, T, N, finals=((at, 0),) if 0 <= at < T else (), end=end, stream=f"{seq}")
         feed.put(given_)
         obs, reward = given_.columns["obs"][..., 0], given_.columns["reward"]
         mine: dict[float, float | None] = {
@@ -155,10 +159,171 @@ def test_every_row_of_any_fragments_is_used_exactly_once(shapes: list[tuple[int,
             assert reward not in found
             found[reward] = float(columns["obs"][t + 1, slot, 0])
         names += [seq for *_, seq in batch.names]
-    assert names == list(range(len(names)))
-    used = {reward: after for reward, after in expected.items() if int(reward // 10_000) < len(names)}
+    assert len(set(names)) == len(names)
+    used = {reward: after for reward, after in expected.items() if int(reward // 10_000) in names}
     assert found.keys() == used.keys()
     assert all(after in (None, found[reward]) for reward, after in used.items())
+
+
+def check(columns: Columns, streams: list[Producer], seen: set[float]) -> None:
+    """Every step of a batch is one that was sent, for the first time, and so is what follows it."""
+    rows = {
+        row.reward: (chain, at)
+        for producer in streams
+        for chain in producer.chains
+        for at, row in enumerate(chain)
+        if row.valid
+    }
+    ends = {id(chain): producer.obs[lane] for producer in streams for lane, chain in enumerate(producer.open)}
+    for t, slot in zip(*np.nonzero(columns["valid"]), strict=True):
+        reward = float(columns["reward"][t, slot])
+        assert reward not in seen
+        seen.add(reward)
+        chain, at = rows[reward]
+        row, log_prob = chain[at], columns["log_prob"][t, slot]
+        # After a truncation and a reset at once the episode's first row is lost, and the second one is its first.
+        moved = at > 1 and chain[at - 1].first and not chain[at - 2].valid and not chain[at - 2].first
+        for name in ("action", "terminated", "truncated", *(() if moved else ("first",))):
+            assert columns[name][t, slot] == getattr(row, name), name
+        assert log_prob == -row.reward
+        after = chain[at + 1].obs if at + 1 < len(chain) else ends.get(id(chain))
+        assert columns["obs/number"][t, slot, 0] == row.obs
+        if not row.terminated and after is not None:
+            assert columns["obs/number"][t + 1, slot, 0] == after
+        if not (row.terminated or row.truncated) and t + 1 < len(columns["valid"]) and columns["valid"][t + 1, slot]:
+            assert columns["reward"][t + 1, slot] == chain[at + 1].reward
+
+
+def drained(feed: FreshFeed) -> list[Batch]:
+    batches = []
+    while (batch := feed.take(7)) is not None:
+        batches.append(batch)
+    return batches
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    plan=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.booleans()), min_size=1, max_size=40),
+    steps=st.integers(1, 8),
+    kind=st.sampled_from(["live", "at once", "next step"]),
+    memory=st.booleans(),
+)
+def test_streams_go_on_across_fragments_and_batches(
+    plan: list[tuple[int, int, bool]], steps: int, kind: str, memory: bool
+) -> None:
+    options = {"at_once": kind == "at once", "live": kind == "live", "memory": memory}
+    streams = [Producer(number, 1 + number // 3, **options) for number in range(4)]
+    feed = FreshFeed(producers.SPEC, steps=steps, lanes=4, max_lag=9)
+    seen: set[float] = set()
+    sent: dict[tuple[str, str, int], Fragment] = {}
+    named = []
+    for number, length, gap in plan:
+        fragment_ = streams[number].fragment(min(length, 2 * steps), gap=gap)
+        sent[fragment_.name] = fragment_
+        feed.put(fragment_)
+        for batch in drained(feed):
+            assert batch.columns["reward"].shape == (steps, 4)
+            assert batch.columns["obs/number"].shape == (steps + 1, 4, 2)
+            check(batch.columns, streams, seen)
+            assert batch.steps == batch.columns["valid"].sum()
+            named += batch.names
+            if memory:
+                check_memory(batch, sent)
+    assert len(set(named)) == len(named)
+    if kind != "at once":
+        assert len(seen) == sum(int(sent[name].columns["valid"].sum()) for name in named)
+
+
+def check_memory(batch: Batch, sent: dict[tuple[str, str, int], Fragment]) -> None:
+    """What is in the middle of an episode at a batch's first row has the memory that its fragment brought."""
+    brought = {float(sent[n].columns["reward"][0, lane]): sent[n].columns["memory/core"][lane]
+               for n in batch.names for lane in range(sent[n].columns["reward"].shape[1])}  # fmt: skip
+    for slot, reward in enumerate(batch.columns["reward"][0]):
+        if batch.columns["valid"][0, slot] and float(reward) in brought:
+            assert np.array_equal(batch.columns["memory/core"][slot], brought[float(reward)])
+    gaps = batch.columns["valid"][1:] & ~batch.columns["valid"][:-1] & ~batch.columns["first"][1:]
+    for t, slot in zip(*np.nonzero(gaps), strict=True):
+        assert float(batch.columns["reward"][t + 1, slot]) not in brought, "its memory is lost"
+
+
+@pytest.mark.parametrize("streams", [1, 8, 32])
+@pytest.mark.parametrize("longest", [128, 32])
+def test_ragged_fragments_fill_batches(streams: int, longest: int) -> None:
+    """Flushes of any length, with ends of episodes in them, leave little of a batch empty and nobody waiting long."""
+    apps = [Producer(number, 1, live=True) for number in range(streams)]
+    for app in apps:
+        app.rng = Rarely(app.rng)
+    feed = FreshFeed(producers.SPEC, steps=128, lanes=8, max_lag=9)
+    rng = np.random.default_rng(5)
+    came, used, shares, sent = {}, [], [], 0
+    for number in range(600):
+        fragment_ = apps[int(rng.integers(streams))].fragment(int(rng.integers(1, longest + 1)))
+        came[fragment_.name] = number
+        sent += int(fragment_.columns["valid"].sum())
+        feed.put(fragment_)
+        for batch in drained(feed):
+            used += [number - came[name] for name in batch.names]
+            shares.append(batch.steps / (128 * 8))
+    assert np.mean(shares) >= 0.94
+    assert max(used) <= 128 * 8 // (longest // 2) * 3 + AHEAD
+    assert sent - sum(shares) * 128 * 8 <= 1.3 * 128 * 8  # what waits for its batch
+
+
+class Rarely:
+    """Ends of episodes for a producer: about one in 200 rows."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def choice(self, options: list[int]) -> int:
+        return int(self._rng.choice(options[2:])) if self._rng.random() < 0.01 else 0
+
+    def integers(self, below: int) -> int:
+        return int(self._rng.integers(below))
+
+
+def test_fragments_of_whole_length_with_ends_in_them_lose_nothing() -> None:
+    app = Producer(1, 1, live=True)
+    feed = FreshFeed(producers.SPEC, steps=16, lanes=4, max_lag=9)
+    sent = 0
+    used = []
+    for _ in range(40):
+        fragment_ = app.fragment(16)
+        sent += int(fragment_.columns["valid"].sum())
+        feed.put(fragment_)
+        used += drained(feed)
+    assert sum(batch.steps for batch in used) == sent
+    assert len(used) == 10
+
+
+def test_what_somebody_else_decided_is_settled_and_never_learned_from() -> None:
+    app = Producer(1, 1, live=True)
+    feed = FreshFeed(producers.SPEC, steps=4, lanes=2, max_lag=9)
+    others = [app.fragment(4, source=source) for source in ("person", "fallback")]
+    for fragment_ in others:
+        feed.put(fragment_)
+    assert feed.settled == [fragment_.name for fragment_ in others]
+    assert (feed.off_policy, feed.dropped) == (2, 0)
+    mine = [app.fragment(4), app.fragment(4)]
+    for fragment_ in mine:
+        feed.put(fragment_)
+    (batch,) = drained(feed)
+    assert batch.names == tuple(fragment_.name for fragment_ in mine)
+    again = FreshFeed(producers.SPEC, steps=4, lanes=2, max_lag=9)
+    again.restore(feed.state())
+    assert again.off_policy == 2
+
+
+def test_versions_inside_of_a_packed_fragment_count_for_its_lag() -> None:
+    app = Producer(1, 1, live=True)
+    feed = FreshFeed(producers.SPEC, steps=4, lanes=1, max_lag=9)
+    three = app.fragment(3)
+    three.columns["version"] = np.array([3, 4, 7], np.int64)
+    feed.put(structs.replace(three, version=3))
+    feed.put(app.fragment(4))
+    (batch, *_) = drained(feed)
+    assert (batch.lag, batch.lag_max) == (pytest.approx(7 / 3), 4)
+    assert "version" not in batch.columns
 
 
 def test_marks_know_what_was_seen_whatever_the_order() -> None:

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,101 +12,8 @@ from hypothesis import strategies as st
 from farfield.errors import ConfigError, SpecError
 from farfield.learning import replay
 from farfield.learning.sumtree import SumTree
-from farfield.types import Array, Columns, Field, Fragment, Kind, Spec
-
-SPEC = Spec(
-    (Field("obs/picture", Kind.BOX, "uint8", (2, 1, 1)), Field("obs/number", Kind.BOX, "float32", (2,))),
-    (Field("action", Kind.DISCRETE, "int64", (), (5,)),),
-)
-
-
-class Row(NamedTuple):
-    """One row as the slow reference keeps it; its reward is unique and names it."""
-
-    obs: float
-    reward: float
-    action: int
-    terminated: bool
-    truncated: bool
-    valid: bool
-    first: bool
-
-
-class Producer:
-    """Makes fragments of one stream, and the chains of rows that they stand for."""
-
-    def __init__(self, number: int, lanes: int, *, at_once: bool, memory: bool = False) -> None:
-        self.rng = np.random.default_rng(number)
-        self.stream, self.lanes, self.at_once, self.memory = f"{number:032x}", lanes, at_once, memory
-        self.seq, self.count = 0, number * 100_000
-        self.obs = [self.unique() for _ in range(lanes)]
-        self.over = [False] * lanes  # the next row only resets
-        self.new = [True] * lanes
-        self.chains: list[list[Row]] = []  # all of them
-        self.open: list[list[Row]] = []  # by lane, those that the next fragment continues
-
-    def unique(self) -> int:
-        self.count += 1
-        return self.count
-
-    def fragment(self, steps: int, *, gap: bool = False) -> Fragment:
-        if gap:
-            self.seq += 1
-        if gap or not self.open:
-            self.open = [[] for _ in range(self.lanes)]
-            self.chains += self.open
-        rows = np.zeros((steps, self.lanes), object)
-        finals: list[tuple[int, int, float]] = []
-        for t in range(steps):
-            for lane in range(self.lanes):
-                rows[t, lane] = self.step(t, lane, finals)
-        columns = self.columns(rows, finals)
-        self.seq += 1
-        return Fragment(
-            run="r", stream=self.stream, seq=self.seq - 1, version=7, attempt=1, spec="0" * 64, columns=columns
-        )
-
-    def step(self, t: int, lane: int, finals: list[tuple[int, int, float]]) -> Row:
-        reset = self.over[lane]
-        end = 0 if reset else int(self.rng.choice([0, 0, 0, 1, 2]))
-        row = Row(
-            self.obs[lane], 0 if reset else self.unique(), int(self.rng.integers(5)), end == 1, end == 2, not reset,
-            self.new[lane],
-        )  # fmt: skip
-        self.open[lane].append(row)
-        self.obs[lane] = self.unique()
-        self.new[lane], self.over[lane] = reset, False
-        if end and self.at_once:
-            finals.append((t, lane, self.obs[lane]))
-            self.open[lane].append(Row(self.obs[lane], 0, 0, False, False, False, False))
-            self.obs[lane], self.new[lane] = self.unique(), True
-        elif end:
-            self.over[lane] = True
-        return row
-
-    def columns(self, rows: Array, finals: list[tuple[int, int, float]]) -> Columns:
-        def column(name: str, dtype: str) -> Array:
-            return np.array([[getattr(row, name) for row in line] for line in rows], dtype)
-
-        obs = np.concatenate([column("obs", "int64"), np.array([self.obs])])
-        found = {name: column(name, "bool") for name in ("terminated", "truncated", "valid", "first")}
-        found |= seen(obs) | {"action": column("action", "int64"), "reward": column("reward", "float32")}
-        found["log_prob"] = -found["reward"]
-        if finals:
-            found["final/index"] = np.array([(t, lane) for t, lane, _ in finals], np.int32)
-            found |= {f"final/{name}": value for name, value in seen(np.array([obs for *_, obs in finals])).items()}
-        if self.memory:
-            found["memory/core"] = found["reward"][0][:, None] * np.float32([1, 2])
-        found["episode/return"] = np.zeros(1, np.float32)
-        return found
-
-
-def seen(numbers: Array) -> Columns:
-    picture = np.stack([numbers % 251, numbers % 241], axis=-1).astype(np.uint8)
-    return {
-        "obs/picture": picture.reshape(*numbers.shape, 2, 1, 1),
-        "obs/number": np.stack([numbers, -numbers], axis=-1).astype(np.float32),
-    }
+from farfield.types import Columns, Fragment
+from producers import SPEC, Producer, seen
 
 
 def check(batch: Columns, producers: list[Producer], steps: int) -> None:
@@ -132,7 +38,7 @@ def check(batch: Columns, producers: list[Producer], steps: int) -> None:
                 if number is not None:
                     for name, value in seen(np.array(number)).items():
                         assert np.array_equal(batch[name][t + shift, lane], value)
-            assert batch["log_prob"][t, lane] == -row.reward
+            assert batch["log_prob"][t, lane] in (-row.reward, 0)  # 0 where somebody else decided
         assert not batch["valid"][len(window) :, lane].any()
         assert not batch["terminated"][len(window) :, lane].any()
 
@@ -163,10 +69,15 @@ def test_every_window_is_what_was_put(
 
 
 @settings(max_examples=30, deadline=None)
-@given(plan=plans, at_once=st.booleans(), memory=st.booleans())
-def test_a_restored_feed_continues_bit_for_bit(plan: list[tuple[int, int, bool]], at_once: bool, memory: bool) -> None:
+@given(plan=plans, at_once=st.booleans(), memory=st.booleans(), others=st.integers(0, 3))
+def test_a_restored_feed_continues_bit_for_bit(
+    plan: list[tuple[int, int, bool]], at_once: bool, memory: bool, others: int
+) -> None:
     producers = [Producer(number, number + 1, at_once=at_once, memory=memory) for number in range(3)]
-    fragments = [producers[number].fragment(length, gap=gap) for number, length, gap in plan]
+    fragments = [
+        producers[number].fragment(length, gap=gap, source="person" if at % 4 < others else "")
+        for at, (number, length, gap) in enumerate(plan)
+    ]
     cut = len(fragments) // 2
     with TemporaryDirectory() as folder:
         whole = feed_of(Path(folder, "a"), prioritised=True, ratio=5.0, warmup=10)
@@ -191,6 +102,42 @@ def test_a_restored_feed_continues_bit_for_bit(plan: list[tuple[int, int, bool]]
                 same(one.columns, other.columns)
                 assert one[1:] == other[1:]
         same(again.state(), whole.state())
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=plans, steps=st.integers(1, 9), others=st.integers(0, 4))
+def test_apps_and_whoever_decides_in_them_are_replayed_as_they_were(
+    plan: list[tuple[int, int, bool]], steps: int, others: int
+) -> None:
+    producers = [Producer(number, number + 1, live=True) for number in range(3)]
+    with TemporaryDirectory() as folder:
+        feed = feed_of(Path(folder), steps=steps)
+        for at, (number, length, gap) in enumerate(plan):
+            feed.put(producers[number].fragment(length, gap=gap, source="heuristic" if at % 4 < others else ""))
+            batch = feed.take(7)
+            if batch is not None:
+                check(batch.columns, producers, steps)
+
+
+def test_where_memory_is_not_known_no_window_begins(tmp_path: Path) -> None:
+    app = Producer(1, 1, live=True, memory=True)
+    app.rng = np.random.default_rng(4)
+    feed = feed_of(tmp_path, steps=2, lanes=64)
+    person = app.fragment(12, source="person")
+    feed.put(person)
+    first = feed.take(7)
+    assert first is not None
+    assert len(set(first.columns["reward"][0].tolist())) > 6, "nobody knows yet that there is memory"
+    feed.put(app.fragment(12))
+    feed.put(app.fragment(12, source="person"))
+    begun = set()
+    for _ in range(20):
+        batch = feed.take(7)
+        assert batch is not None
+        begun |= set(zip(batch.columns["first"][0].tolist(), batch.columns["reward"][0].tolist(), strict=True))
+    inside = [reward for first, reward in begun if not first]
+    assert len(inside) <= 1, "the first row of the policy's fragment is the only one inside of an episode"
+    assert len(begun) > 3
 
 
 def turn(feed: replay.ReplayFeed, fragment: Fragment) -> list[replay.Batch]:

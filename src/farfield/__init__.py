@@ -1,4 +1,4 @@
-"""Reinforcement learning for software in the field: `farfield.train`, `farfield.play`, and the nouns of types.py.
+"""Reinforcement learning for software in the field: `train`, `play`, `connect`, and what describes a program.
 
 Nothing heavy is imported until it is used: `import farfield` costs what NumPy costs.
 """
@@ -10,10 +10,18 @@ from farfield.errors import lacking
 
 if TYPE_CHECKING:
     from farfield.api import Run, play, train
+    from farfield.connecting import connect
+    from farfield.experience.specs import box, discrete, multi_binary, multi_discrete, spec
 
 __version__ = "0.1.0"
-_LAZY = {"train": "farfield.api", "play": "farfield.api", "Run": "farfield.api"}
-__all__ = ["Run", "__version__", "play", "train"]
+_LAZY = {
+    "connect": "farfield.connecting",
+    **dict.fromkeys(("Run", "play", "train"), "farfield.api"),
+    **dict.fromkeys(("box", "discrete", "multi_binary", "multi_discrete", "spec"), "farfield.experience.specs"),
+}
+__all__ = [
+    "Run", "__version__", "box", "connect", "discrete", "multi_binary", "multi_discrete", "play", "spec", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -38,14 +38,15 @@ class RunConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run. Sections with a `kind` are decoded by the file which that names."""
 
     run: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="its name")]
-    env: Annotated[str, Meta(description="a Gymnasium id, or package:Env-v0")]
+    env: Annotated[str, Meta(description="a Gymnasium id, or package:Env-v0; empty: live apps")] = ""
     actors: Annotated[int, Meta(ge=0, le=64, description="processes that step; 0: this one, exactly repeatable")] = 1
-    steps: Annotated[int, Meta(ge=1, description="environment steps to learn from")] = 1_000_000
+    steps: Annotated[int, Meta(ge=0, description="environment steps to learn from; 0: no end")] = 1_000_000
     until: Annotated[float | None, Meta(description="stop when the last 100 episodes return this on average")] = None
     patience: Annotated[int, Meta(ge=0, description="stop after so many steps without a better return; 0: never")] = 0
     seed: Annotated[int, Meta(ge=0, description="of everything that is drawn")] = 1
     window: Annotated[int, Meta(ge=1, description="fragments that an actor may be ahead of its learner")] = 2
     stuck: Annotated[float, Meta(gt=0, description="seconds without a step until an actor is replaced")] = 60.0
+    credit_window: Annotated[float, Meta(ge=0, description="seconds in which rewards may come late")] = 0.0
     devices: Annotated[int, Meta(ge=1, description="devices that share each minibatch")] = 1
     algorithm: Section = msgspec.field(default_factory=lambda: {"kind": "ppo"})
     network: NetworkConfig = NetworkConfig()
@@ -70,6 +71,8 @@ def resolve(env: str, *, run: str, file: Path | None, settings: Iterable[str], o
         asked = merge(asked, layer)
     kind = asked.get("algorithm", {}).get("kind")
     merged = merge(preset(name, kind), asked)
+    if merged.get("steps") == 0:
+        raise ConfigError("steps = 0: only live runs, which farfield serve keeps, have no end; give at least 1")
     return decode(merged if not run else merged | {"run": run})
 
 

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -14,20 +13,17 @@ from typing import Any
 
 import msgspec
 
-from farfield import wiring
-from farfield.codec import decode_heartbeat
+from farfield import origins, wiring
 from farfield.config import RunConfig
 from farfield.errors import ConfigError, ConflictError, FarfieldError, FullError
-from farfield.launch import attempt, processes
+from farfield.launch import attempt
 from farfield.learning import ledger
 from farfield.learning.learner import Learner, Update
-from farfield.protocols import Transport
 from farfield.telemetry import metrics, writers
 from farfield.telemetry.lines import Lines
-from farfield.types import Cursor, Role, Scalar
+from farfield.types import Scalar
 from farfield.weights.registry import Registry
 
-SPARE = 8  # threads of the server for notes, and for actors that replace others
 LOOK = 0.5  # seconds between two looks after the actors
 OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 Row = dict[str, Any]
@@ -60,38 +56,28 @@ class _Run:
 
     def __init__(self, config: RunConfig, folder: Path, stack: ExitStack, watch: Watch, say: Say, began: float) -> None:
         self.folder, self.watch, self.say, self.began = folder, watch, say, began
-        self.actors: processes.Processes | None = None
         self.log = stack.enter_context(_closing(Lines(folder / metrics.FILE)))
-        transport = self._open_transport(config, stack) if config.actors else None
-        lanes = wiring.lanes_of(config, config.lanes.count, seed=config.seed, replayable=config.actors == 0)
-        self.spec, self.backend = lanes.spec, lanes.backend
+        origin = origins.of(config, folder, stack, say)
+        self.spec, self.backend, self.beats = origin.spec, origin.backend, origin.beats
         parts = wiring.learning_of(config, self.spec, folder)
         self.config = parts.config
         wiring.write_config(folder, self.config)
         registry = wiring.registry_of(config, folder)
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time(), "backend": self.backend}
         number = registry.claim(facts)
-        if transport is None:
-            stream = wiring.repeatable_stream(config)
-            actor = wiring.actor_of(config, lanes, parts.algorithm.network, stream=stream, label="0")
-            source: Any = wiring.LanesSource(actor)
-            follow = actor.load
-        else:
-            lanes.close()
-            source, follow = wiring.topic_source(transport, self.spec, durable=False), None
-        self.learner = Learner(parts.algorithm, parts.feed, source, attempt=number, enough=self._reason)
+        self.source, follow = origin.source(parts.algorithm.network)
+        self.learner = Learner(parts.algorithm, parts.feed, self.source, attempt=number, enough=self._reason)
         self.checkpoints = wiring.checkpoints_of(config, folder)
         self._restore(registry, parts.tunable)
         self.outlet = wiring.outlet_of(self.config, registry, self.learner, self.spec, self.restored)
-        if transport:
-            self.outlet.announce_to(transport, wiring.UPDATES)
+        if origin.transport:
+            self.outlet.announce_to(origin.transport, wiring.UPDATES)
         if follow:
             self.outlet.tell(follow)
         self.ledger = stack.enter_context(_closing(Lines(folder / ledger.FILE)))
         plain = msgspec.to_builtins(self.config)
         started = writers.start(config.metrics.writers, folder=folder, run=config.run, config=plain, report=say)
         self.writers = stack.enter_context(_closing(started)) if started else None
-        self.beats = Beats(transport, self.actors, config.stuck) if transport and self.actors else None
         self.saved, self.saved_steps, self.looked = time.monotonic(), self.learner.counters.steps, 0.0
         self.last: Row = {}
 
@@ -118,20 +104,6 @@ class _Run:
                 if stopped:
                     break
         return self._summary(stopped)
-
-    def _open_transport(self, config: RunConfig, stack: ExitStack) -> Transport:
-        """Serve the log on a unix socket and start the actors, before slow imports begin."""
-        from farfield.transports import grpc
-
-        transport, _ = wiring.transport_of(config)
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="farfield-"))
-        streams = 2 * config.actors  # an actor appends with one and reads with another, each in a thread here
-        server = grpc.serve(transport, f"unix:{place}/learner.sock", threads=streams + SPARE)
-        stack.callback(server.stop)
-        self.actors = wiring.actors_of(self.folder, server.address, self.say)
-        stack.callback(self.actors.stop)
-        self.actors(config.run, Role.ACTOR, config.actors)
-        return transport
 
     def _restore(self, registry: Registry, tunable: dict[str, Scalar]) -> None:
         """Go on from the newest checkpoint that is whole, above every version that was ever numbered."""
@@ -160,7 +132,7 @@ class _Run:
         config, mean = self.config, row["return_mean"]
         if config.until is not None and mean is not None and mean >= config.until:
             return "until"
-        if row["steps"] >= config.steps:
+        if config.steps and row["steps"] >= config.steps:
             return "steps"
         if config.patience and row["steps"] - self.learner.counters.best_at >= config.patience:
             return "patience"
@@ -183,6 +155,7 @@ class _Run:
         self.learner.feed.sync()
         state, facts = self.learner.state()
         self.checkpoints.write(self.learner.counters.updates, state, {"learner": facts})
+        self.source.commit()
         self.outlet.collect()
         self.saved, self.saved_steps = time.monotonic(), self.learner.counters.steps
 
@@ -209,27 +182,6 @@ class _Run:
         }
         (self.folder / "summary.json").write_bytes(msgspec.json.encode(summary) + b"\n")
         return summary
-
-
-class Beats:
-    """Looks after actors: who died, who is stuck."""
-
-    def __init__(self, transport: Transport, actors: processes.Processes, patience: float) -> None:
-        self._transport, self._actors, self._patience = transport, actors, patience
-        self._cursor: Cursor = {}
-
-    def look(self, now: float, say: Say) -> None:
-        """Restart the dead, replace the stuck; an actor that cannot live ends the run with its own error."""
-        records, self._cursor = self._transport.read(wiring.BEATS, after=self._cursor, limit=1000, timeout=0.0)
-        if records:
-            self._transport.note(wiring.BEATS, "learner", self._cursor)
-        for record in records:
-            self._actors.beat(decode_heartbeat(record.payload), now)
-        for death in self._actors.watch(now):
-            say(str(death))
-        for index in self._actors.stuck(now, self._patience):
-            say(f"actor {index} made no step for {self._patience:g} s: replaced")
-            self._actors.replace(index)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from farfield import config as configs
-from farfield.canonical import spec_hash
+from farfield.canonical import from_json, spec_hash, to_json
 from farfield.config import RunConfig, plugin, section_of
 from farfield.errors import ConfigError, MissingError, nearest
 from farfield.experience import lanes as lanes_module
@@ -19,6 +20,7 @@ from farfield.experience.actor import Actor
 from farfield.experience.lanes import Lanes
 from farfield.launch import processes
 from farfield.learning import feeds, hyper, runtime
+from farfield.learning.credits import CreditWindow
 from farfield.learning.learner import Learner
 from farfield.learning.sources import TopicSource
 from farfield.protocols import Algorithm, Policy, Transport
@@ -185,16 +187,35 @@ def _feed_of(
     raise ConfigError(f"[feed] kind = {kind!r}: {nearest(kind, ['fresh', 'replay'])}")
 
 
-def transport_of(config: RunConfig) -> tuple[Transport, bool]:
+def transport_of(config: RunConfig, folder: Path) -> tuple[Transport, bool]:
     """Open the log that experience travels on, and say whether it outlives this process."""
     kind = config.transport.get("kind", "memory")
     module = plugin("transports", kind)
-    return module.make(section_of(config.transport, module, "transport")), bool(getattr(module, "DURABLE", False))
+    section = config.transport
+    if kind == "disk":
+        section = {"folder": str(folder / "log")} | section
+    return module.make(section_of(section, module, "transport")), bool(getattr(module, "DURABLE", False))
 
 
-def topic_source(transport: Transport, spec: Spec, *, durable: bool) -> TopicSource:
-    """Read what actors of other processes send."""
-    return TopicSource(transport, EXPERIENCES, spec=spec_hash(spec), durable=durable)
+def topic_source(config: RunConfig, transport: Transport, spec: Spec, durable: bool) -> CreditWindow:
+    """Read what other processes send: fragments, held as long as their rewards may come late, and these rewards."""
+    source = TopicSource(transport, EXPERIENCES, spec=spec_hash(spec), durable=durable)
+    return CreditWindow(source, window=config.credit_window, clock=time.monotonic)
+
+
+def pinned_spec(folder: Path) -> Spec:
+    """Read the spec that the first app of a live run brought."""
+    path = folder / "spec.json"
+    if not path.is_file():
+        raise MissingError(f"{path} is not there: a live run learns once an app has told the gateway its spec")
+    return from_json(path.read_bytes(), Spec)
+
+
+def pin_spec(folder: Path, spec: Spec) -> None:
+    """Keep the spec of a live run: whole, or not at all."""
+    temporary = folder / f".spec.{os.getpid()}"
+    temporary.write_bytes(to_json(spec))
+    temporary.replace(folder / "spec.json")
 
 
 class LanesSource:
@@ -214,6 +235,9 @@ class LanesSource:
     def restore(self, state: Columns) -> None:
         """Bring the lanes back there."""
         self.actor.restore(state)
+
+    def commit(self) -> None:
+        """Nothing to let go of: nothing was logged."""
 
 
 def repeatable_stream(config: RunConfig) -> str:

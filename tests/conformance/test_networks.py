@@ -1,5 +1,6 @@
 """Every interpreter against every kind of network: equal within 1e-5, memory and episode starts included."""
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import pytest
 
 from farfield.learning import graph, networks
 from farfield.learning.networks import Config
-from farfield.serving import interpreter
+from farfield.serving import interpreter, native
 from farfield.types import Array, Columns, Field, Kind, Memory, Network, Spec, Weights
 
 STEPS, LANES = 6, 5
@@ -141,8 +142,19 @@ def row_by_row(
     return {name: np.stack([row[name] for row in rows]) for name in rows[0]}, memory
 
 
-# A C++ interpreter joins here: a function of the same shape, skipped where it is not built.
-INTERPRETERS: dict[str, Interpreter] = {"jax": by_jax, "numpy": by_numpy, "onnx": by_onnx}
+def by_native(
+    spec: Spec, network: Network, weights: Weights, columns: Columns, first: Array, memory: Memory
+) -> tuple[Columns, Memory]:
+    if not native.available() and os.environ.get("CI") != "true":
+        pytest.skip("farfield._native was not built here: no C++ compiler, or not installed by pip")
+
+    def decide(row: Columns, memory: Memory) -> tuple[Columns, Memory]:
+        return native.evaluate(network, weights, row, wanted(network), memory=memory)
+
+    return row_by_row(decide, columns, first, memory)
+
+
+INTERPRETERS: dict[str, Interpreter] = {"jax": by_jax, "numpy": by_numpy, "onnx": by_onnx, "native": by_native}
 
 
 def wanted(network: Network) -> list[str]:

@@ -14,7 +14,9 @@ from farfield.transports import grpc, memory
 from farfield.types import ALL, Record, Share
 
 KINDS = [
-    module.name for module in pkgutil.iter_modules(farfield.transports.__path__) if not module.name.startswith("_")
+    module.name
+    for module in pkgutil.iter_modules(farfield.transports.__path__)
+    if not module.ispkg and not module.name.startswith("_")
 ]
 pytestmark = pytest.mark.timeout(60)  # a transport that never wakes its callers fails instead of hanging
 
@@ -27,7 +29,8 @@ def opened(request, tmp_path) -> Iterator:
         def open_log(**settings):
             if request.param != "grpc":
                 module = import_module(f"farfield.transports.{request.param}")
-                transport = module.make(module.Config(**settings))
+                place = {"folder": str(tmp_path / "log")} if "folder" in module.Config.__struct_fields__ else {}
+                transport = module.make(module.Config(**place, **settings))
             else:
                 log = memory.make(memory.Config(**settings))
                 stack.callback(log.close)
@@ -61,7 +64,7 @@ def payloads(records):
 
 
 def test_there_are_transports():
-    assert {"memory", "grpc"} <= set(KINDS)
+    assert {"memory", "grpc", "disk"} <= set(KINDS)
 
 
 def test_records_come_in_the_order_of_their_key(opened):

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from farfield.cli import catalogue, doctor, export, play, runs, train
+from farfield.cli import catalogue, doctor, export, play, runs, serve, token, train
 from farfield.errors import FarfieldError
 
 REFUSED, INTERRUPTED = 2, 130
@@ -30,6 +30,8 @@ for command in (
     catalogue.envs,
     catalogue.algorithms,
     doctor.doctor,
+    serve.serve,
+    token.token,
 ):
     app.command()(command)
 

@@ -18,7 +18,8 @@ PLAIN = 5.0  # seconds between lines where there is no terminal
 POINTS = 512  # of the curve that are kept; every second one is left out when there are more
 EPISODES = 100
 OURS = "update attempt version steps seconds steps_per_second episodes returns lengths return_mean lag lag_max dropped"
-KNOWN = frozenset(OURS.split())
+LIVE = "off_policy credits credits_late credits_unknown credits_repeated hurried unreadable"
+KNOWN = frozenset(f"{OURS} {LIVE}".split())
 
 Row = Mapping[str, Any]
 

@@ -11,6 +11,7 @@ IDS: dict[str, tuple[str, int | None, dict[str, Any]]] = {  # entry point, time 
     "farfield/IdentityMasked-v0": ("identity:Identity", None, {"kind": "masked"}),
     "farfield/IdentityMultiBinary-v0": ("identity:Identity", None, {"kind": "multi_binary"}),
     "farfield/IdentityMultiDiscrete-v0": ("identity:Identity", None, {"kind": "multi_discrete"}),
+    "farfield/Jobs-v0": ("jobs.env:Jobs", None, {}),
     "farfield/MemoryCorridor-v0": ("memory:MemoryCorridor", None, {}),
 }
 

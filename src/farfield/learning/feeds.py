@@ -1,7 +1,7 @@
 """Fragments in, batches of one static shape out: what has come, what is too old, and what made which update."""
 
 from collections import deque
-from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,11 @@ from msgspec import Meta, Struct, structs
 
 from farfield.codec import decode_fragment, encode_fragment
 from farfield.errors import SpecError
-from farfield.types import Array, Columns, Field, Fragment, Name, Spec
+from farfield.learning.packing import Piece, Slots, in_line, join, whole
+from farfield.types import Array, Columns, Fragment, Name, Spec
+
+AHEAD = 8  # fragments that do not fit and are looked behind, for some that do
+DENSE = 0.95  # share of a batch's rows that is enough not to wait for those
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,22 +58,27 @@ class Marks:
 
 
 class FreshFeed:
-    """Uses every fragment once, in the order in which it came; what lags too far is dropped and counted."""
+    """Uses every fragment of the policy once, soon after it came; what lags too far is dropped and counted."""
 
     def __init__(self, spec: Spec, *, steps: int, lanes: int, max_lag: int) -> None:
         self.steps, self.lanes, self.max_lag = steps, lanes, max_lag
         self.dropped = 0
+        self.off_policy = 0  # fragments that somebody else decided: nothing for an algorithm that learns from its own
         self.settled: list[Name] = []  # counted as not used since the last batch
         self._fields = spec.observations
         self._waiting: deque[Fragment] = deque()
 
     def put(self, fragment: Fragment) -> None:
         """Queue a fragment that is not a duplicate."""
+        if fragment.source:
+            self.off_policy += 1
+            self.settled.append(fragment.name)
+            return
         if "final/index" in fragment.columns:
             fragment = structs.replace(fragment, columns=in_line(fragment.columns, self._fields))
         T, N = fragment.columns["reward"].shape
         plain = self.steps >= T and self.lanes >= N  # each lane has a slot: nothing to try
-        if not plain and Slots(self.steps, self.lanes).place(needs(fragment, self.steps)) is None:
+        if not plain and Slots(self.steps, self.lanes).place(fragment) is None:
             raise SpecError(
                 f"fragment {fragment.name}: {fragment.columns['reward'].shape} steps × lanes do not fit into a batch "
                 f"of {self.steps} × {self.lanes}; send shorter fragments or raise feed.fragments"
@@ -79,11 +88,10 @@ class FreshFeed:
     def take(self, newest: int) -> Batch | None:
         """Give a full batch for weights that have seen `newest` updates, or nothing yet."""
         self._drop_old(newest)
-        packed = whole(self._waiting, self.steps, self.lanes) or self._pack()
-        if packed is None:
+        taken = self._whole() or self._packed()
+        if taken is None:
             return None
-        columns, count = packed
-        used = [self._waiting.popleft() for _ in range(count)]
+        columns, used = taken
         lags = [np.maximum(0, newest - fragment.columns.get("version", fragment.version)) for fragment in used]
         return Batch(
             columns=columns,
@@ -95,14 +103,14 @@ class FreshFeed:
 
     def state(self) -> Columns:
         """Give what waits, as bytes, so that a checkpoint can hold it."""
-        state: Columns = {"dropped": np.asarray(self.dropped)}
+        state: Columns = {"dropped": np.asarray(self.dropped), "off_policy": np.asarray(self.off_policy)}
         for i, fragment in enumerate(self._waiting):
             state[f"waiting/{i:06d}"] = np.frombuffer(encode_fragment(fragment), np.uint8)
         return state
 
     def restore(self, state: Columns) -> None:
         """Continue with what waited."""
-        self.dropped = int(state["dropped"])
+        self.dropped, self.off_policy = int(state["dropped"]), int(state.get("off_policy", 0))
         waiting = sorted(name for name in state if name.startswith("waiting/"))
         self._waiting = deque(decode_fragment(state[name].tobytes()) for name in waiting)
 
@@ -120,131 +128,38 @@ class FreshFeed:
         self.settled += [fragment.name for fragment in old]
         self._waiting = deque(fragment for fragment in self._waiting if newest - fragment.version <= self.max_lag)
 
-    def _pack(self) -> tuple[Columns, int] | None:
-        """Place whole fragments, piece after piece, until the next one does not fit."""
+    def _whole(self) -> tuple[Columns, list[Fragment]] | None:
+        """Use the oldest fragments as they are, when they fill a batch exactly."""
+        found = whole(self._waiting, self.steps, self.lanes)
+        return found and (found[0], [self._waiting.popleft() for _ in range(found[1])])
+
+    def _packed(self) -> tuple[Columns, list[Fragment]] | None:
+        """Place the oldest fragments that fit, once they fill a batch or enough of those behind them do not fit."""
+        if not self._may_fill():
+            return None
         slots = Slots(self.steps, self.lanes)
-        plan: list[tuple[Columns, int, int]] = []
-        for count, fragment in enumerate(self._waiting):
-            places = slots.place(needs(fragment, self.steps))
-            if places is None:
-                return (fill(plan, self.steps, self.lanes, self._fields), count) if count else None
-            cut = pieces(fragment, self._fields, self.steps)
-            plan += [(piece, slot, row) for piece, (slot, row) in zip(cut, places, strict=True)]
-        if not slots.full:
-            return None
-        return fill(plan, self.steps, self.lanes, self._fields), len(self._waiting)
-
-
-class Slots:
-    """Where pieces go in a batch of `lanes` columns and `steps` rows; the row of a last observation is taken too."""
-
-    def __init__(self, steps: int, lanes: int) -> None:
-        self.steps, self._free = steps, [0] * lanes
-
-    def place(self, needed: list[tuple[int, bool]]) -> list[tuple[int, int]] | None:
-        """Find (slot, row) for every piece of a fragment, or nothing at all; what brings memory begins a slot."""
-        free, places = list(self._free), list[tuple[int, int]]()
-        for length, begins in needed:
-            limit = 0 if begins else self.steps - length
-            slot = next((i for i, row in enumerate(free) if row <= limit), None)
-            if slot is None:
-                return None
-            places.append((slot, free[slot]))
-            free[slot] += length + 1
-        self._free = free
-        return places
-
-    @property
-    def full(self) -> bool:
-        """Whether no slot has room for another piece of any length."""
-        return all(row >= self.steps for row in self._free)
-
-
-def in_line(columns: Columns, fields: tuple[Field, ...]) -> Columns:
-    """Show last observations of resets at once where a reset at the next step shows them: in the row after the end.
-
-    That row stops being a step. After a termination nothing asks for the last observation, so that no row is lost.
-    """
-    index, steps = columns["final/index"], len(columns["reward"])
-    cut = columns["truncated"][index[:, 0], index[:, 1]] & ~columns["terminated"][index[:, 0], index[:, 1]]
-    after, lane = index[cut, 0] + 1, index[cut, 1]
-    changed = {name: columns[name].copy() for name in ("valid", "first", *(field.name for field in fields))}
-    for field in fields:
-        changed[field.name][after, lane] = columns[f"final/{field.name}"][cut]
-    there = after < steps
-    changed["valid"][after[there], lane[there]] = False
-    changed["first"][after[there], lane[there]] = False  # memory goes on into a last observation
-    there = after + 1 < steps
-    changed["first"][after[there] + 1, lane[there]] = True
-    return {name: column for name, column in columns.items() if not name.startswith("final/")} | changed
-
-
-def needs(fragment: Fragment, steps: int) -> list[tuple[int, bool]]:
-    """Say how long each piece is, and whether it must begin a slot because memory comes with it."""
-    remembers = any(name.startswith("memory/") for name in fragment.columns)
-    return [(length, remembers and start == 0) for length, _, start in bounds(fragment, steps)]
-
-
-def whole(waiting: deque[Fragment], steps: int, lanes: int) -> tuple[Columns, int] | None:
-    """Join fragments that fill a batch exactly, as those of our own actors do; without a copy when one is enough."""
-    chosen: list[Columns] = []
-    filled = 0
-    for fragment in waiting:
-        T, N = fragment.columns["reward"].shape
-        if steps != T:
-            return None
-        chosen.append(fragment.columns)
-        filled += N
-        if filled >= lanes:
-            break
-    if filled != lanes:
-        return None
-    names = [name for name in chosen[0] if not name.startswith(("episode/", "version"))]
-    if len(chosen) == 1:
-        return {name: chosen[0][name] for name in names}, 1
-    joined = {
-        name: np.concatenate([columns[name] for columns in chosen], axis=0 if name.startswith("memory/") else 1)
-        for name in names
-    }
-    return joined, len(chosen)
-
-
-def bounds(fragment: Fragment, steps: int) -> Iterator[tuple[int, int, int]]:
-    """Cut lanes at `steps`: (length, lane, start)."""
-    T, N = fragment.columns["reward"].shape
-    for lane in range(N):
-        for start in range(0, T, steps):
-            yield min(steps, T - start), lane, start
-
-
-def pieces(fragment: Fragment, fields: tuple[Field, ...], steps: int) -> Iterator[Columns]:
-    """Give each piece as columns of one lane: [t, …], observations [t + 1, …], memory […] at a fragment's start."""
-    observed = {field.name for field in fields}
-    for length, lane, start in bounds(fragment, steps):
-        piece: Columns = {}
-        for name, column in fragment.columns.items():
-            if name in observed:
-                piece[name] = column[start : start + length + 1, lane]
-            elif name.startswith("memory/"):
-                if start == 0:
-                    piece[name] = column[lane]
-            elif not name.startswith(("episode/", "version")):
-                piece[name] = column[start : start + length, lane]
-        yield piece
-
-
-def fill(plan: list[tuple[Columns, int, int]], steps: int, lanes: int, fields: tuple[Field, ...]) -> Columns:
-    """Write pieces into zeroed columns; rows that nothing was written to are not valid."""
-    observed = {field.name for field in fields}
-    batch: Columns = {}
-    for piece, slot, row in plan:
-        for name, rows in piece.items():
-            memory = name.startswith("memory/")
-            if name not in batch:
-                shape = (lanes, *rows.shape) if memory else (steps + (name in observed), lanes, *rows.shape[1:])
-                batch[name] = np.zeros(shape, rows.dtype)
-            if memory:
-                batch[name][slot] = rows
+        placed: list[tuple[Fragment, list[Piece]]] = []
+        left: list[Fragment] = []
+        for fragment in self._waiting:
+            pieces = slots.place(fragment)
+            if pieces is not None:
+                placed.append((fragment, pieces))
             else:
-                batch[name][row : row + len(rows), slot] = rows
-    return batch
+                left.append(fragment)
+            if slots.full or len(left) > AHEAD:
+                break
+        enough = left and slots.filled >= DENSE * self.steps * self.lanes
+        if not (slots.full or len(left) > AHEAD or enough):
+            return None
+        self._waiting = deque([*left, *islice(self._waiting, len(placed) + len(left), None)])
+        return join(placed, self.steps, self.lanes, self._fields), [fragment for fragment, _ in placed]
+
+    def _may_fill(self) -> bool:
+        """Say whether trying is worth it: what waits, with a last observation each, could fill a batch."""
+        rows = 0
+        for fragment in self._waiting:
+            T, N = fragment.columns["reward"].shape
+            rows += (T + 1) * N
+            if rows >= self.steps * self.lanes or any(name.startswith("memory/") for name in fragment.columns):
+                return True
+        return False

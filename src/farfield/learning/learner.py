@@ -21,6 +21,7 @@ class Feed(Protocol):
     """How a learner reads: feeds.FreshFeed and replay.ReplayFeed have this shape."""
 
     dropped: int
+    off_policy: int
     settled: list[tuple[str, str, int]]
 
     def put(self, fragment: Fragment) -> None:
@@ -157,7 +158,7 @@ class Learner:
                 self.counters.duplicates += 1
                 continue
             returns = fragment.columns.get("episode/return")
-            if returns is not None and len(returns):
+            if returns is not None and len(returns) and not fragment.source:  # of the policy's own episodes
                 self.returns.extend(returns.tolist())
                 self._fresh[0].extend(returns.tolist())
                 self._fresh[1].extend(fragment.columns["episode/length"].tolist())
@@ -222,7 +223,11 @@ class Learner:
             "lag": batch.lag,
             "lag_max": batch.lag_max,
             "dropped": self.feed.dropped,
+            "off_policy": self.feed.off_policy,
         }
+        numbers = getattr(self.source, "numbers", None)  # of late rewards, where they can come
+        if numbers:
+            row |= numbers()
         return row | {name: float(value) for name, value in metrics.items()} | row  # the learner's own names win
 
     def _rate(self) -> float:

@@ -65,7 +65,7 @@ class ReplayFeed:
                 f"feed.warmup = {config.warmup} steps never fit into feed.capacity = {config.capacity}; lower the first"
             )
         self.config, self.steps, self.lanes = config, steps, lanes
-        self.dropped = 0
+        self.dropped = self.off_policy = 0  # nothing is ever too old, and whoever decided can be learned from
         self.settled: list[Name] = []  # nothing is owed for them, so an actor need not wait
         self._spec, self._seed = spec, seed
         self._summed = [field for field in spec.observations if field.kind is Kind.BOX and not field.image]
@@ -131,18 +131,24 @@ class ReplayFeed:
         """Give ranges, priorities and counters; the steps themselves are in the log."""
         ring, counters = self._ring, self._counters
         rows = np.arange(ring.oldest, ring.head)
-        return {
-            "config": np.asarray([self.config.capacity, self.config.prioritised], np.int64),
-            "log": np.asarray([self._start(), self._log.end], np.int64),
-            "kept": np.asarray(self._kept, np.int64),
-            "rows": np.asarray([self._entries[0].base if self._entries else ring.head, ring.head], np.int64),
-            "entries": np.asarray([self._entries[0].position if self._entries else self._log.end], np.int64),
-            "priorities": self._tree.values(rows % self.config.capacity) if self.config.prioritised else np.zeros(0),
-            "pending": np.asarray([entry.position for entry in self._pending], np.int64),
-            "last": self._last.copy(),
-            "counts": np.asarray([counters.put, counters.new, counters.eligible, counters.batches], np.int64),
-            "numbers": np.asarray([counters.owed, counters.top], np.float64),
-        } | {f"fresh/{name}": value.copy() for name, value in self._sums.items()}
+        return (
+            {
+                "config": np.asarray([self.config.capacity, self.config.prioritised], np.int64),
+                "log": np.asarray([self._start(), self._log.end], np.int64),
+                "kept": np.asarray(self._kept, np.int64),
+                "rows": np.asarray([self._entries[0].base if self._entries else ring.head, ring.head], np.int64),
+                "entries": np.asarray([self._entries[0].position if self._entries else self._log.end], np.int64),
+                "priorities": self._tree.values(rows % self.config.capacity)
+                if self.config.prioritised
+                else np.zeros(0),
+                "pending": np.asarray([entry.position for entry in self._pending], np.int64),
+                "last": self._last.copy(),
+                "counts": np.asarray([counters.put, counters.new, counters.eligible, counters.batches], np.int64),
+                "numbers": np.asarray([counters.owed, counters.top], np.float64),
+            }
+            | {f"fresh/{name}": value.copy() for name, value in self._sums.items()}
+            | self._ring.memory
+        )
 
     def restore(self, state: Columns) -> None:
         """Continue from `state`: read the steps back from the log, cut off what came later."""
@@ -153,6 +159,8 @@ class ReplayFeed:
         self._kept.extend(state["kept"].tolist())
         pending = set(state["pending"].tolist())
         self._ring.head = int(state["rows"][0])
+        if memory := {name: value for name, value in state.items() if name.startswith("memory/")}:
+            self._ring.remember(memory)
         for position, fragment in self._log.read(start):
             inside = position >= state["entries"][0]
             entry = self._insert(fragment, position) if inside else _entry(fragment, position, 0, 0)
@@ -204,7 +212,10 @@ class ReplayFeed:
     def _insert(self, fragment: Fragment, position: int) -> Entry:
         """Put a fragment's rows into the ring, each to be sampled as eagerly as any so far."""
         lanes = fragment.columns["reward"].shape[1]
+        knew = self._ring.recurrent
         block = self._ring.put(fragment)
+        if self._ring.recurrent and not knew:
+            self._begin_episodes(block.base)
         slots = (block.base + np.arange(block.rows)) % self.config.capacity
         before = np.count_nonzero(self._tree.values(slots))
         self._tree.put(slots, np.where(block.starts, self._counters.top if self.config.prioritised else 1.0, 0.0))
@@ -212,6 +223,13 @@ class ReplayFeed:
         entry = _entry(fragment, position, block.base, block.base + max(0, block.rows - lanes))
         self._entries.append(entry)
         return entry
+
+    def _begin_episodes(self, before: int) -> None:
+        """Let windows of what others decided before the first memory came begin where there is none: at first rows."""
+        slots = np.arange(self._ring.oldest, before) % self.config.capacity
+        slots = slots[self._ring.inside(slots) & (self._tree.values(slots) > 0)]
+        self._tree.put(slots, np.zeros(len(slots)))
+        self._counters.eligible -= len(slots)
 
     def _evict(self) -> None:
         """Let go of fragments whose rows are all overwritten."""

@@ -63,6 +63,20 @@ class Ring:
         """Say which rows are in these slots."""
         return self.head - 1 - (self.head - 1 - slots) % self.capacity
 
+    @property
+    def memory(self) -> Columns:
+        """Zeros of the shapes of what fragments bring."""
+        return {name: np.zeros_like(rows[0]) for name, rows in self._memory.items()}
+
+    def remember(self, memory: Columns) -> None:
+        """Keep such memory from now on; windows begin only where it is known."""
+        self._empty = False
+        self._memory = {name: np.zeros((self.capacity, *one.shape), one.dtype) for name, one in memory.items()}
+
+    def inside(self, slots: Array) -> Array:
+        """Say which of these rows do not begin an episode."""
+        return ~self._rows["first"][slots]
+
     def put(self, fragment: Fragment) -> Block:
         """Store a fragment over the oldest rows."""
         columns = self._check(fragment)
@@ -112,16 +126,15 @@ class Ring:
             del self._tails[stream]
 
     def _check(self, fragment: Fragment) -> Columns:
-        """Compare with what is stored; the first fragment says which memory there is."""
+        """Compare with what is stored; the first fragment of the policy says which memory there is."""
         columns = fragment.columns
-        brought = {name: column for name, column in columns.items() if name.startswith("memory/")}
-        if self._empty:
-            self._empty = False
-            self._memory = {
-                name: np.zeros((self.capacity, *column.shape[1:]), column.dtype) for name, column in brought.items()
-            }
+        if self._empty and not fragment.source:
+            brought = {name: column for name, column in columns.items() if name.startswith("memory/")}
+            self.remember({name: np.zeros(column.shape[1:], column.dtype) for name, column in brought.items()})
         T, N = columns["reward"].shape
         for name, rows in (self._rows | self._memory).items():
+            if fragment.source and name not in columns and (name in self._memory or name == "log_prob"):
+                continue  # somebody else decided: with another memory, and nobody knows how probably
             lead = (N,) if name in self._memory else (T + (name in self._observed), N)
             column = columns.get(name)
             if column is None or column.shape != (*lead, *rows.shape[1:]):
@@ -137,7 +150,9 @@ class Ring:
         T, N = columns["reward"].shape
         K = len(finals)
         for name, rows in self._rows.items():
-            column = columns[name]
+            column = columns.get(name)
+            if column is None:
+                column = np.zeros((T, N, *rows.shape[1:]), rows.dtype)
             self._write(rows, base, column[:T].reshape(T * N, *rows.shape[1:]))
             if name in self._observed:
                 self._write(rows, base + T * N + K, column[T])
@@ -147,7 +162,8 @@ class Ring:
                 self._write(rows, base + T * N, np.zeros((K + N, *rows.shape[1:]), rows.dtype))
         for name, rows in self._memory.items():
             rows[(base + np.flatnonzero(columns["first"])) % self.capacity] = 0
-            self._write(rows, base, columns[name])
+            if name in columns:
+                self._write(rows, base, columns[name])
 
     def _write(self, rows: Array, number: int, values: Array) -> None:
         """Copy values into the slots from a row's number on, round the end of the ring."""
@@ -178,7 +194,7 @@ class Ring:
         starts = np.zeros(count, np.bool_)
         if self._memory:
             known = columns["first"].copy()
-            known[:1] = True
+            known[:1] |= self._memory.keys() <= columns.keys()
             valid = valid & known
         starts[: valid.size] = valid.ravel()
         return starts

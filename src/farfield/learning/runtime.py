@@ -24,10 +24,10 @@ def prepare(cache: Path, *, devices: int = 1) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    _keep_memory()
+    keep_memory()
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Raise glibc's thresholds: page faults are dear, and updates take the same large temporaries again and again."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it; musl and macOS do not

@@ -19,11 +19,11 @@ class Program:
 
     def __init__(self, network: Network, tensors: Weights, lanes: int, wanted: Sequence[str]) -> None:
         self._lanes = lanes
-        self._values: Columns = {}  # node -> its output [N, …]
-        self._steps: list[Step] = []
+        self.values: Columns = {}  # node -> its output [N, …]
+        self.steps: list[Step] = []
         self._refresh: list[Step] = []
-        self._inputs: list[tuple[str, Array]] = []
-        self._states: list[tuple[str, Array, Array]] = []  # node, state before, state after
+        self.inputs: list[tuple[str, Array]] = []
+        self.states: list[tuple[str, Array, Array]] = []  # node, state before, state after
         self._fresh: set[str] = set()
         nodes = needed(network, wanted)
         read = [*wanted, *(name for node in nodes for name in node.inputs)]
@@ -38,40 +38,40 @@ class Program:
 
     def run(self, columns: Mapping[str, Array], memory: Memory) -> Columns:
         """Compute all nodes; the arrays that come back are overwritten by the next run."""
-        for name, buffer in self._inputs:
+        for name, buffer in self.inputs:
             _fill(buffer, "column", name, columns)
-        for name, before, _ in self._states:
+        for name, before, _ in self.states:
             _fill(before, "memory", name, memory)
-        for step in self._steps:
+        for step in self.steps:
             step()
-        return self._values
+        return self.values
 
     def memory(self) -> Memory:
         """Copy what recurrent nodes remember after the last run."""
-        return {name: after.copy() for name, _, after in self._states}
+        return {name: after.copy() for name, _, after in self.states}
 
     def _add(self, node: Node, tensors: Weights, read: Sequence[str]) -> None:
         own = {role: tensors[name] for role, name in node.tensors.items()}
         if node.op == "input":
             buffer = np.zeros((self._lanes, *node.options["shape"]), node.options["dtype"])
-            self._inputs.append((node.inputs[0], buffer))
-            self._values[node.name] = buffer
+            self.inputs.append((node.inputs[0], buffer))
+            self.values[node.name] = buffer
             return
         if node.op == "param":  # a view, so that what is loaded later is seen at once
-            self._values[node.name] = np.broadcast_to(own["tensor"], (self._lanes, *own["tensor"].shape))
+            self.values[node.name] = np.broadcast_to(own["tensor"], (self._lanes, *own["tensor"].shape))
             return
         source = node.inputs[0]
         overwrite = source in self._fresh and read.count(source) == 1
-        inputs = [self._values[name] for name in node.inputs]
-        parts = Parts(inputs, own, node.options, overwrite, self._steps, self._refresh)
+        inputs = [self.values[name] for name in node.inputs]
+        parts = Parts(inputs, own, node.options, overwrite, self.steps, self._refresh)
         if node.op in RECURRENT:
             make, vectors = RECURRENT[node.op]
             shape = (self._lanes, vectors * len(own["recurrent"]))
             before, after = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-            self._states.append((node.name, before, after))
-            self._values[node.name] = make(parts, before, after)
+            self.states.append((node.name, before, after))
+            self.values[node.name] = make(parts, before, after)
         else:
-            self._values[node.name] = OPERATORS[node.op](parts)
+            self.values[node.name] = OPERATORS[node.op](parts)
         if node.op in FRESH:
             self._fresh.add(node.name)
 

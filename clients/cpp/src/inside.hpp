@@ -1,0 +1,124 @@
+// What the threads and the episodes of one session share.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "farfield/client.hpp"
+#include "farfield/snapshot.hpp"
+#include "farfield/track.hpp"
+#include "link.hpp"
+#include "outbox.hpp"
+#include "tally.hpp"
+
+namespace farfield {
+
+using Clock = std::chrono::steady_clock;
+
+inline Clock::duration seconds(double count) {
+  const double bounded = count < 0.0 ? 0.0 : count < 1e8 ? count : 1e8;  // three years are for ever
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bounded));
+}
+
+// What a run tells its clients, as far as tracks need it.
+struct Facts {
+  std::uint64_t seed = 0;
+  std::size_t steps = 128;
+  bool operator==(const Facts& other) const { return seed == other.seed && steps == other.steps; }
+};
+
+// One stream: taken by an episode, or waiting for the next one.
+struct Seat {
+  std::string stream;
+  std::size_t lanes = 0;
+  Facts facts;
+  bool taken = false;  // guarded by Inside::seats_mutex
+  std::unique_ptr<Track> track;
+};
+
+struct Inside {
+  explicit Inside(Options given);
+
+  // A seat for an episode; made anew where none of its kind waits.
+  std::shared_ptr<Seat> sit(std::size_t lanes);
+  void leave(const std::shared_ptr<Seat>& seat);
+  std::vector<std::shared_ptr<Seat>> all_seats();
+  // Whether the run told something else since this seat was made.
+  bool outdated(const Seat& seat) const { return facts_generation.load() != 0 && !(seat.facts == current_facts()); }
+  Facts current_facts() const;
+
+  void made(std::string payload, std::uint64_t steps);
+  void wake();
+  bool forked() const;
+  void note_trouble(const std::string& text);
+  void cut_all();
+  bool ended() const { return stopping.load(); }
+
+  const Options options;
+  const std::string spec_json, spec_hash;
+  link::Hello hello;
+  link::Target target;
+  const pid_t process;
+
+  Tally tally;
+  Outbox outbox;
+  const std::shared_ptr<Slot> slot = std::make_shared<Slot>();
+
+  mutable std::mutex mutex;  // guards what follows, up to the line
+  std::condition_variable event;
+  std::uint64_t events = 0;
+  Facts facts;
+  std::optional<link::Welcome> welcome;
+  std::optional<link::Outcome> refusal;     // final
+  std::optional<link::Outcome> unfollowed;  // final, of versions alone
+  std::string trouble;
+  Clock::time_point version_came{};
+  std::unordered_map<std::string, std::uint64_t> settled;  // of our streams
+  // ----
+  std::atomic<std::uint64_t> facts_generation{0};
+  std::atomic<std::int64_t> version{-1};
+  std::atomic<bool> stopping{false};
+
+  std::mutex seats_mutex;
+  std::vector<std::shared_ptr<Seat>> seats;
+
+  // Threads; started by connect, ended by close.
+  void start();
+  void stop();
+  std::mutex calls_mutex;
+  link::Append* append_call = nullptr;  // that can be cancelled
+  link::Versions* versions_call = nullptr;
+  std::shared_ptr<link::Channel> channel;         // of the connection that stands
+  std::atomic<Clock::time_point> heard{};         // when something came from the gateway
+  std::vector<std::thread> threads;
+};
+
+// The loops of the threads.
+void keep(Inside& inside);    // to disk, and rows that waited long enough into fragments
+void send(Inside& inside);    // to the gateway, endlessly
+void follow(Inside& inside);  // versions
+
+// Pauses between attempts: 0.05 s at first, then twice as long each time, up to 1 s.
+class Pauses {
+ public:
+  // Waits; ends at once when the session does.
+  void wait(Inside& inside);
+  void reset() { next_ = 0.05; }
+
+ private:
+  double next_ = 0.05;
+};
+
+}  // namespace farfield

@@ -1,0 +1,446 @@
+// JSON text in, values out, and back.
+#include "farfield/json.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <locale>
+#include <map>
+#include <sstream>
+
+#include "farfield/error.hpp"
+
+namespace farfield {
+namespace {
+
+constexpr int DEPTH = 100;  // manifests need about eight
+
+class Reader {
+ public:
+  Reader(std::string_view text, const std::string& what) : text_(text), what_(what) {}
+
+  Json whole() {
+    Json value = read(0);
+    space();
+    if (at_ != text_.size()) fail("something stands behind the value");
+    return value;
+  }
+
+ private:
+  [[noreturn]] void fail(const char* why) const {
+    corrupt_error(what_ + " is no JSON of ours: " + why + " (byte " + std::to_string(at_) + " of " +
+                  std::to_string(text_.size()) + "): fetch or write it again");
+  }
+
+  void space() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
+  }
+
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+
+  void word(std::string_view expected) {
+    if (text_.substr(at_, expected.size()) != expected) fail("an unknown word");
+    at_ += expected.size();
+  }
+
+  Json read(int depth) {
+    if (depth > DEPTH) fail("it is nested too deeply");
+    space();
+    if (at_ >= text_.size()) fail("it ends too early");
+    switch (text_[at_]) {
+      case '{': return object(depth);
+      case '[': return list(depth);
+      case '"': return Json(string());
+      case 't': word("true"); return Json(true);
+      case 'f': word("false"); return Json(false);
+      case 'n': word("null"); return Json();
+      default: return number();
+    }
+  }
+
+  Json object(int depth) {
+    std::vector<Json::Item> items;
+    ++at_;
+    space();
+    if (peek() == '}') return ++at_, Json::object();
+    for (;;) {
+      space();
+      if (peek() != '"') fail("a key must be a string");
+      std::string key = string();
+      space();
+      if (peek() != ':') fail("a colon is missing behind a key");
+      ++at_;
+      items.emplace_back(std::move(key), read(depth + 1));
+      space();
+      if (peek() == '}') return ++at_, Json::object(std::move(items));
+      if (peek() != ',') fail("a comma is missing in an object");
+      ++at_;
+    }
+  }
+
+  Json list(int depth) {
+    Json made = Json::list();
+    ++at_;
+    space();
+    if (peek() == ']') return ++at_, made;
+    for (;;) {
+      made.add(read(depth + 1));
+      space();
+      if (peek() == ']') return ++at_, made;
+      if (peek() != ',') fail("a comma is missing in a list");
+      ++at_;
+    }
+  }
+
+  std::string string() {
+    std::string out;
+    ++at_;
+    for (;;) {
+      if (at_ >= text_.size()) fail("a string does not end");
+      const unsigned char c = static_cast<unsigned char>(text_[at_]);
+      if (c == '"') return ++at_, out;
+      if (c < 0x20) fail("a control character in a string");
+      if (c == '\\') escape(out);
+      else if (c < 0x80) out += text_[at_++];
+      else multibyte(out);
+    }
+  }
+
+  void escape(std::string& out) {
+    ++at_;
+    const char c = peek();
+    ++at_;
+    switch (c) {
+      case '"': case '\\': case '/': out += c; return;
+      case 'b': out += '\b'; return;
+      case 'f': out += '\f'; return;
+      case 'n': out += '\n'; return;
+      case 'r': out += '\r'; return;
+      case 't': out += '\t'; return;
+      case 'u': break;
+      default: fail("an unknown escape");
+    }
+    std::uint32_t code = quad();
+    if (code >= 0xD800 && code < 0xDC00) {
+      if (text_.substr(at_, 2) != "\\u") fail("half of a surrogate pair");
+      at_ += 2;
+      const std::uint32_t low = quad();
+      if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
+      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    } else if (code >= 0xDC00 && code < 0xE000) {
+      fail("half of a surrogate pair");
+    }
+    append(out, code);
+  }
+
+  std::uint32_t quad() {
+    std::uint32_t code = 0;
+    const std::string_view digits = text_.substr(std::min(at_, text_.size()), 4);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+    if (digits.size() != 4 || error != std::errc() || end != digits.data() + 4) fail("an escape needs four digits");
+    at_ += 4;
+    return code;
+  }
+
+  static void append(std::string& out, std::uint32_t code) {
+    if (code < 0x80) {
+      out += static_cast<char>(code);
+    } else if (code < 0x800) {
+      out += static_cast<char>(0xC0 | code >> 6);
+      out += static_cast<char>(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+      out += static_cast<char>(0xE0 | code >> 12);
+      out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+      out += static_cast<char>(0x80 | (code & 0x3F));
+    } else {
+      out += static_cast<char>(0xF0 | code >> 18);
+      out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
+      out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+      out += static_cast<char>(0x80 | (code & 0x3F));
+    }
+  }
+
+  void multibyte(std::string& out) {  // as strict as Python: no overlong forms, no surrogates
+    const unsigned char head = static_cast<unsigned char>(text_[at_]);
+    const int more = head >= 0xF0 ? 3 : head >= 0xE0 ? 2 : 1;
+    if (head < 0xC2 || head > 0xF4 || at_ + more >= text_.size()) fail("text that is not UTF-8");
+    std::uint32_t code = head & (0x3F >> more);
+    for (int i = 1; i <= more; ++i) {
+      const unsigned char next = static_cast<unsigned char>(text_[at_ + i]);
+      if ((next & 0xC0) != 0x80) fail("text that is not UTF-8");
+      code = code << 6 | (next & 0x3F);
+    }
+    const bool shorter = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    if (shorter || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("text that is not UTF-8");
+    out.append(text_.substr(at_, more + 1));
+    at_ += more + 1;
+  }
+
+  bool digits() {
+    const std::size_t from = at_;
+    while (peek() >= '0' && peek() <= '9') ++at_;
+    return at_ > from;
+  }
+
+  Json number() {
+    const std::size_t from = at_;
+    if (peek() == '-') ++at_;
+    const bool zero = peek() == '0';
+    const std::size_t first = at_;
+    if (!digits() || (zero && at_ - first > 1)) fail("a value that is none");
+    bool real = false;
+    if (peek() == '.') {
+      real = true;
+      ++at_;
+      if (!digits()) fail("a number that ends with its point");
+    }
+    if (peek() == 'e' || peek() == 'E') {
+      real = true;
+      ++at_;
+      if (peek() == '+' || peek() == '-') ++at_;
+      if (!digits()) fail("a number without its exponent");
+    }
+    const std::string_view found = text_.substr(from, at_ - from);
+    if (!real) {
+      std::int64_t value = 0;
+      std::uint64_t large = 0;
+      const char* end = found.data() + found.size();
+      if (std::from_chars(found.data(), end, value).ec == std::errc()) return Json(value);
+      if (std::from_chars(found.data(), end, large).ec == std::errc()) return Json(large);
+    }
+    return Json(decimal(found));
+  }
+
+  double decimal(std::string_view found) const {
+    double value = 0;
+#if defined(__cpp_lib_to_chars) && __cpp_lib_to_chars >= 201611L
+    const auto [end, error] = std::from_chars(found.data(), found.data() + found.size(), value);
+    if (error == std::errc() && end == found.data() + found.size()) return value;
+#endif
+    std::istringstream stream{std::string(found)};  // also for what is too large or too small
+    stream.imbue(std::locale::classic());
+    stream >> value;
+    if (!std::isfinite(value) || std::abs(value) == std::numeric_limits<double>::max()) fail("a number out of range");
+    return value;
+  }
+
+  std::string_view text_;
+  const std::string& what_;
+  std::size_t at_ = 0;
+};
+
+/// Shortest decimal digits that read back equal, and where the point stands: 0.digits * 10^point.
+std::pair<std::string, int> shortest(double value) {
+#if defined(__cpp_lib_to_chars) && __cpp_lib_to_chars >= 201611L
+  char buffer[64];
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
+  const std::string text(buffer, result.ptr);
+#else
+  std::string text;
+  for (int precision = 0; precision < 18; ++precision) {
+    std::ostringstream out;
+    out.imbue(std::locale::classic());
+    out.precision(precision);
+    out << std::scientific << value;
+    text = out.str();
+    std::istringstream back(text);
+    back.imbue(std::locale::classic());
+    double came = 0;
+    if (back >> came && came == value) break;
+  }
+#endif
+  const std::size_t exponent = text.find('e');
+  std::string digits = text.substr(0, 1) + (exponent > 2 ? text.substr(2, exponent - 2) : "");
+  while (digits.size() > 1 && digits.back() == '0') digits.pop_back();
+  return {digits, std::stoi(text.substr(exponent + 1)) + 1};
+}
+
+void write_real(std::string& out, double value) {
+  if (std::isnan(value)) { out += "\"NaN\""; return; }
+  if (std::isinf(value)) { out += value > 0 ? "\"Infinity\"" : "\"-Infinity\""; return; }
+  if (std::signbit(value)) out += '-';
+  if (value == 0) { out += "0.0"; return; }
+  const auto [digits, point] = shortest(std::abs(value));
+  const int count = static_cast<int>(digits.size());
+  if (count <= point && point <= 16) {
+    out += digits + std::string(point - count, '0') + ".0";
+  } else if (0 < point && point <= 16) {
+    out += digits.substr(0, point) + "." + digits.substr(point);
+  } else if (-5 < point && point <= 0) {
+    out += "0." + std::string(-point, '0') + digits;
+  } else {
+    out += digits.substr(0, 1) + (count > 1 ? "." + digits.substr(1) : "") + "e" + std::to_string(point - 1);
+  }
+}
+
+void write_text(std::string& out, const std::string& text) {
+  static const char* const HEX = "0123456789abcdef";
+  out += '"';
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\b': out += "\\b"; break;
+      case '\f': out += "\\f"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += std::string("\\u00") + HEX[c >> 4] + HEX[c & 15];
+        } else {
+          out += c;
+        }
+    }
+  }
+  out += '"';
+}
+
+const char* name_of_kind(Json::Kind kind) {
+  static const char* const NAMES[] = {"null", "true or false", "a whole number", "a number", "text", "a list",
+                                      "an object"};
+  return NAMES[static_cast<int>(kind)];
+}
+
+[[noreturn]] void mismatch(const char* expected, Json::Kind came) {
+  corrupt_error(std::string("JSON: expected ") + expected + ", came " + name_of_kind(came));
+}
+
+void write_value(std::string& out, const Json& value) {
+  switch (value.kind()) {
+    case Json::Kind::Null: out += "null"; break;
+    case Json::Kind::Bool: out += value.flag() ? "true" : "false"; break;
+    case Json::Kind::Integer: out += value.decimal(); break;
+    case Json::Kind::Real: write_real(out, value.real()); break;
+    case Json::Kind::Text: write_text(out, value.text()); break;
+    case Json::Kind::List: {
+      out += '[';
+      const char* between = "";
+      for (const Json& item : value.items()) {
+        out += between;
+        write_value(out, item);
+        between = ",";
+      }
+      out += ']';
+      break;
+    }
+    case Json::Kind::Object: {
+      std::vector<const Json::Item*> sorted;
+      for (const Json::Item& item : value.members()) sorted.push_back(&item);
+      std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->first < b->first; });
+      out += '{';
+      const char* between = "";
+      for (const Json::Item* item : sorted) {
+        out += between;
+        write_text(out, item->first);
+        out += ':';
+        write_value(out, item->second);
+        between = ",";
+      }
+      out += '}';
+    }
+  }
+}
+
+}  // namespace
+
+Json Json::parse(std::string_view text, const std::string& what) { return Reader(text, what).whole(); }
+
+Json Json::object(std::vector<Item> items) {
+  Json made = object();
+  std::map<std::string_view, std::size_t> last;
+  for (std::size_t i = 0; i < items.size(); ++i) last[items[i].first] = i;
+  if (last.size() != items.size()) {
+    std::vector<Item> kept;
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (last[items[i].first] == i) kept.push_back(items[i]);
+    items = std::move(kept);
+  }
+  made.object_ = std::move(items);
+  return made;
+}
+
+std::string Json::write() const {
+  std::string out;
+  write_value(out, *this);
+  return out;
+}
+
+std::string Json::decimal() const { return (negative_ ? "-" : "") + std::to_string(magnitude_); }
+
+bool Json::flag() const {
+  if (kind_ != Kind::Bool) mismatch("true or false", kind_);
+  return flag_;
+}
+
+std::int64_t Json::integer() const {
+  if (kind_ != Kind::Integer) mismatch("a whole number", kind_);
+  if (negative_) return static_cast<std::int64_t>(0 - magnitude_);
+  if (magnitude_ >> 63) corrupt_error("JSON: " + decimal() + " is beyond 64 bits with a sign");
+  return static_cast<std::int64_t>(magnitude_);
+}
+
+std::uint64_t Json::natural() const {
+  if (kind_ != Kind::Integer) mismatch("a whole number", kind_);
+  if (negative_) corrupt_error("JSON: expected a number from 0 up, came " + decimal());
+  return magnitude_;
+}
+
+double Json::real() const {
+  if (kind_ == Kind::Integer) return negative_ ? -static_cast<double>(magnitude_) : static_cast<double>(magnitude_);
+  if (kind_ == Kind::Text) {
+    if (text_ == "Infinity") return std::numeric_limits<double>::infinity();
+    if (text_ == "-Infinity") return -std::numeric_limits<double>::infinity();
+    if (text_ == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  }
+  if (kind_ != Kind::Real) mismatch("a number", kind_);
+  return real_;
+}
+
+const std::string& Json::text() const {
+  if (kind_ != Kind::Text) mismatch("text", kind_);
+  return text_;
+}
+
+const std::vector<Json>& Json::items() const {
+  if (kind_ != Kind::List) mismatch("a list", kind_);
+  return list_;
+}
+
+const std::vector<Json::Item>& Json::members() const {
+  if (kind_ != Kind::Object) mismatch("an object", kind_);
+  return object_;
+}
+
+const Json* Json::find(std::string_view key) const {
+  if (kind_ != Kind::Object) return nullptr;
+  for (const Item& item : object_)
+    if (item.first == key) return &item.second;
+  return nullptr;
+}
+
+const Json& Json::at(std::string_view key) const {
+  if (kind_ != Kind::Object) mismatch("an object", kind_);
+  if (const Json* found = find(key)) return *found;
+  corrupt_error("JSON: an object lacks the key '" + std::string(key) + "'");
+}
+
+Json& Json::set(std::string key, Json value) {
+  if (kind_ == Kind::Null) kind_ = Kind::Object;
+  if (kind_ != Kind::Object) mismatch("an object", kind_);
+  for (Item& item : object_)
+    if (item.first == key) return item.second = std::move(value), *this;
+  object_.emplace_back(std::move(key), std::move(value));
+  return *this;
+}
+
+Json& Json::add(Json value) {
+  if (kind_ == Kind::Null) kind_ = Kind::List;
+  if (kind_ != Kind::List) mismatch("a list", kind_);
+  list_.push_back(std::move(value));
+  return *this;
+}
+
+}  // namespace farfield

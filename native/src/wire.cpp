@@ -1,0 +1,421 @@
+// Fragments and credits into bytes, announcements and columns out of bytes: protobuf by hand.
+#include "farfield/wire.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "farfield/error.hpp"
+#include "farfield/sha256.hpp"
+
+namespace farfield {
+namespace {
+
+constexpr std::uint64_t SCHEMA = 1;
+enum Kind : std::uint64_t { FRAGMENT = 1, CREDIT = 2, ANNOUNCEMENT = 3 };
+const char* const KIND_NAMES[] = {"", "Fragment", "Credit", "Announcement", "Heartbeat", "Dead"};
+constexpr std::size_t HEAD = 5;   // the field `length` with its tag
+constexpr std::size_t AXES = 32;  // NumPy allows 64
+const char* const CURE = "install the same farfield on both sides";
+
+// ---- writing
+
+void varint(std::string& out, std::uint64_t value) {
+  while (value > 0x7F) {
+    out += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  out += static_cast<char>(value);
+}
+
+void number(std::string& out, int field, std::uint64_t value) {  // protobuf leaves out what is zero
+  if (!value) return;
+  varint(out, static_cast<std::uint64_t>(field) << 3);
+  varint(out, value);
+}
+
+void bytes(std::string& out, int field, std::string_view value) {
+  if (value.empty()) return;
+  varint(out, static_cast<std::uint64_t>(field) << 3 | 2);
+  varint(out, value.size());
+  out += value;
+}
+
+void fixed32(char* to, std::uint32_t value) {
+  for (int i = 0; i < 4; ++i) to[i] = static_cast<char>(value >> (8 * i));
+}
+
+/// All of a column that comes before its data, with the tag of its data.
+std::string opening(const Column& column, std::size_t size) {
+  std::string out, shape;
+  bytes(out, 1, column.name);
+  number(out, 2, static_cast<std::uint64_t>(column.dtype));
+  for (const std::size_t side : column.shape) varint(shape, side);
+  bytes(out, 3, shape);
+  if (size) {
+    varint(out, 4 << 3 | 2);
+    varint(out, size);
+  }
+  return out;
+}
+
+std::size_t bytes_of(const Column& column) { return count_of(column.shape) * size_of(column.dtype); }
+
+std::string begin(Kind kind) {
+  std::string out(HEAD, '\0');
+  number(out, 2, SCHEMA);
+  number(out, 3, kind);
+  return out;
+}
+
+std::string finish(std::string out) {
+  out[0] = 0x0D;  // field 1, four bytes
+  fixed32(&out[1], static_cast<std::uint32_t>(out.size()));
+  return out;
+}
+
+// ---- reading
+
+/// Reads the fields of one message; every length is checked before it is believed.
+class Reader {
+ public:
+  Reader(std::string_view data, const char* what) : data_(data), what_(what) {}
+
+  int field = 0;
+  int type = 0;
+
+  [[noreturn]] void fail(const std::string& why) const {
+    corrupt_error(std::string(what_) + " of " + std::to_string(data_.size()) + " bytes is no farfield/v1 message: " + why);
+  }
+
+  bool next() {
+    if (at_ == data_.size()) return false;
+    const std::uint64_t tag = varint();
+    if (tag >> 3 == 0 || tag >> 32) fail("a field without a number");
+    field = static_cast<int>(tag >> 3);
+    type = static_cast<int>(tag & 7);
+    return true;
+  }
+
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (at_ == data_.size()) fail("it ends inside a number");
+      const std::uint8_t byte = static_cast<std::uint8_t>(data_[at_++]);
+      if (shift == 63 && byte > 1) fail("a number of more than 64 bits");
+      value |= std::uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    fail("a number of more than 64 bits");
+  }
+
+  bool empty() const { return at_ == data_.size(); }
+
+  std::uint64_t natural() {
+    if (type != 0) fail("field " + std::to_string(field) + " is not a number");
+    return varint();
+  }
+
+  std::string_view take(std::size_t size) {
+    if (size > data_.size() - at_) fail("it ends inside a field");
+    at_ += size;
+    return data_.substr(at_ - size, size);
+  }
+
+  std::string_view text() {
+    if (type != 2) fail("field " + std::to_string(field) + " is not text or bytes");
+    return take(static_cast<std::size_t>(std::min<std::uint64_t>(varint(), SIZE_MAX)));
+  }
+
+  std::uint64_t fixed(int size) {
+    if (type != (size == 4 ? 5 : 1)) fail("field " + std::to_string(field) + " is not fixed");
+    const std::string_view raw = take(static_cast<std::size_t>(size));
+    std::uint64_t value = 0;
+    for (int i = 0; i < size; ++i) value |= std::uint64_t{static_cast<std::uint8_t>(raw[i])} << (8 * i);
+    return value;
+  }
+
+  /// Goes past a field that a newer writer added.
+  void skip() {
+    switch (type) {
+      case 0: varint(); return;
+      case 1: take(8); return;
+      case 2: text(); return;
+      case 5: take(4); return;
+      default: fail("a group, which proto3 does not have");
+    }
+  }
+
+ private:
+  std::string_view data_;
+  const char* what_;
+  std::size_t at_ = 0;
+};
+
+/// Checks the three fields that every payload begins with, and gives a reader of all of them.
+Reader opened(std::string_view payload, Kind kind, std::size_t limit) {
+  const char* what = KIND_NAMES[kind];
+  const auto label = [&] { return std::string(what) + " of " + std::to_string(payload.size()) + " bytes"; };
+  if (payload.size() > limit) corrupt_error(label() + " is over the limit of " + std::to_string(limit));
+  std::uint64_t length = 0, schema = 0, came = 0;
+  Reader reader(payload, what);
+  while (reader.next()) {
+    switch (reader.field) {
+      case 1: length = reader.fixed(4); break;
+      case 2: schema = reader.natural(); break;
+      case 3: came = reader.natural(); break;
+      default: reader.skip();
+    }
+  }
+  if (length != payload.size() || !length)
+    corrupt_error(label() + " says it has " + std::to_string(length) + ": it was cut, or is something else");
+  if (schema != SCHEMA)
+    spec_error(label() + ": expected schema " + std::to_string(SCHEMA) + ", came " + std::to_string(schema) + ": " + CURE);
+  if (came != kind)
+    corrupt_error(label() + ": expected kind " + std::to_string(kind) + ", came " + std::to_string(came));
+  return Reader(payload, what);
+}
+
+std::string digits(std::string_view raw, std::size_t size, const char* what) {
+  if (raw.size() != size)
+    corrupt_error(std::string(what) + " of " + std::to_string(raw.size()) + " bytes, expected " + std::to_string(size) +
+                  ": its producer does not write farfield/v1");
+  return hex(raw.data(), raw.size());
+}
+
+void check_names(const Columns& columns) {
+  std::set<std::string_view> names;
+  for (const auto& [name, array] : columns)
+    if (!names.insert(name).second) corrupt_error("two columns have the name '" + name + "'");
+}
+
+}  // namespace
+
+std::string encode(const Fragment& fragment, const std::vector<Column>& columns, std::size_t limit) {
+  std::string out = begin(FRAGMENT);
+  bytes(out, 4, fragment.run);
+  bytes(out, 5, unhex(fragment.stream, 16, "stream"));
+  number(out, 6, fragment.seq);
+  number(out, 7, fragment.version);
+  number(out, 8, fragment.attempt);
+  bytes(out, 9, unhex(fragment.spec, 32, "spec"));
+  number(out, 10, fragment.decision);
+  bytes(out, 11, fragment.policy);
+  bytes(out, 12, fragment.actor);
+  bytes(out, 13, fragment.source);
+  std::size_t room = out.size();
+  for (const Column& column : columns) room += bytes_of(column) + column.name.size() + 10 * column.shape.size() + 40;
+  out.reserve(room);
+  for (const Column& column : columns) {
+    const std::size_t size = bytes_of(column);
+    const std::string head = opening(column, size);
+    varint(out, 15 << 3 | 2);
+    varint(out, head.size() + size);
+    out += head;
+    if (size) out.append(static_cast<const char*>(column.data), size);
+  }
+  if (out.size() > limit)
+    spec_error("Fragment of " + std::to_string(out.size()) + " bytes, but the limit is " + std::to_string(limit) +
+               ": use fewer steps or lanes in one fragment");
+  return finish(std::move(out));
+}
+
+std::string encode(const Credit& credit) {
+  std::string out = begin(CREDIT);
+  bytes(out, 4, credit.run);
+  bytes(out, 5, unhex(credit.stream, 16, "stream"));
+  number(out, 6, credit.n);
+  std::uint64_t bits;
+  std::memcpy(&bits, &credit.reward, sizeof bits);
+  if (bits) {
+    char raw[9] = {7 << 3 | 1};
+    fixed32(raw + 1, static_cast<std::uint32_t>(bits));
+    fixed32(raw + 5, static_cast<std::uint32_t>(bits >> 32));
+    out.append(raw, sizeof raw);
+  }
+  number(out, 8, credit.set ? 2 : 1);
+  bytes(out, 9, credit.id);
+  return finish(std::move(out));
+}
+
+std::string kind_of(std::string_view payload) {
+  if (payload.size() < 9 || payload[5] != 0x10 || payload[7] != 0x18) return "";
+  const auto kind = static_cast<unsigned char>(payload[8]);
+  return kind >= 1 && kind <= 5 ? KIND_NAMES[kind] : "";
+}
+
+std::string encode_column(const Column& column) {
+  const std::size_t size = bytes_of(column);
+  std::string out = opening(column, size);
+  if (size) out.append(static_cast<const char*>(column.data), size);
+  return out;
+}
+
+Array read_column(const std::string& name, int dtype, const std::uint64_t* shape, std::size_t axes,
+                  std::string_view data) {
+  const std::string label = "column '" + name + "'";
+  if (dtype < 1 || dtype > static_cast<int>(Dtype::Float64))
+    corrupt_error(label + ": dtype number " + std::to_string(dtype) + " is unknown: " + CURE);
+  const std::size_t each = size_of(static_cast<Dtype>(dtype));
+  std::size_t most = each;  // an empty axis must not hide what others claim
+  bool fits = axes <= AXES, empty = false;
+  for (std::size_t i = 0; fits && i < axes; ++i) {
+    const std::uint64_t side = shape[i] ? shape[i] : 1;
+    empty = empty || !shape[i];
+    fits = side <= (SIZE_MAX >> 1) / most;
+    if (fits) most *= static_cast<std::size_t>(side);
+  }
+  if (!fits)
+    corrupt_error(label + ": its shape of " + std::to_string(axes) + " axes is beyond " + std::to_string(AXES) +
+                  " axes or what an array can hold");
+  const Shape sides(shape, shape + axes);
+  if (data.size() != (empty ? 0 : most))
+    corrupt_error(label + ": shape " + text_of(sides) + " of " + name_of(static_cast<Dtype>(dtype)) + " takes " +
+                  std::to_string(empty ? 0 : most) + " bytes, came " + std::to_string(data.size()));
+  if (static_cast<Dtype>(dtype) == Dtype::Bool)
+    for (const char byte : data)
+      if (byte & ~1) corrupt_error(label + ": bool bytes must be 0 or 1");
+  Array array(static_cast<Dtype>(dtype), sides);
+  if (!data.empty()) std::memcpy(array.bytes.data(), data.data(), data.size());
+  return array;
+}
+
+std::pair<std::string, Array> decode_column(std::string_view message) {
+  Reader reader(message, "Column");
+  std::string name;
+  std::uint64_t dtype = 0;
+  std::vector<std::uint64_t> shape;
+  std::string_view data;
+  while (reader.next()) {
+    switch (reader.field) {
+      case 1: name = reader.text(); break;
+      case 2: dtype = reader.natural(); break;
+      case 3:
+        if (reader.type == 2) {
+          Reader packed(reader.text(), "Column");
+          while (!packed.empty()) shape.push_back(packed.varint());
+        } else {
+          shape.push_back(reader.natural());
+        }
+        break;
+      case 4: data = reader.text(); break;
+      default: reader.skip();
+    }
+    if (shape.size() > 2 * AXES) reader.fail("a column of too many axes");
+  }
+  return {name, read_column(name, dtype > 99 ? 99 : static_cast<int>(dtype), shape.data(), shape.size(), data)};
+}
+
+Announcement decode_announcement(std::string_view payload, std::size_t limit) {
+  Reader reader = opened(payload, ANNOUNCEMENT, limit);
+  Announcement found;
+  while (reader.next()) {
+    switch (reader.field) {
+      case 4: found.version_json = reader.text(); break;
+      case 5: found.full = reader.natural() != 0; break;
+      case 6: {
+        Reader settled(reader.text(), "Announcement");
+        std::string stream;
+        std::uint64_t fragments = 0;
+        while (settled.next()) {
+          if (settled.field == 1) stream = settled.text();
+          else if (settled.field == 2) fragments = settled.natural();
+          else settled.skip();
+        }
+        found.settled.emplace_back(digits(stream, 16, "settled stream"), fragments);
+        break;
+      }
+      case 15: found.tensors.push_back(decode_column(reader.text())); break;
+      default: reader.skip();
+    }
+  }
+  check_names(found.tensors);
+  found.version = Version::parse(found.version_json);
+  for (const auto& [name, array] : found.tensors) {
+    const std::string label = "version " + std::to_string(found.version.number) + ": tensor '" + name + "' ";
+    const auto told = found.version.tensors.find(name);
+    if (told == found.version.tensors.end()) corrupt_error(label + "came, but its manifest does not name it");
+    const std::string hash = hex(sha256(array.bytes.data(), array.bytes.size()));
+    if (told->second.dtype != array.dtype || told->second.shape != array.shape || told->second.sha256 != hash)
+      corrupt_error(label + "should be " + name_of(told->second.dtype) + " " + text_of(told->second.shape) +
+                    " with SHA-256 " + told->second.sha256 + ", came " + name_of(array.dtype) + " " +
+                    text_of(array.shape) + " with " + hash + ": fetch the version again");
+  }
+  return found;
+}
+
+std::pair<Fragment, Columns> decode_fragment(std::string_view payload, std::size_t limit) {
+  Reader reader = opened(payload, FRAGMENT, limit);
+  Fragment found;
+  found.policy.clear();
+  Columns columns;
+  while (reader.next()) {
+    switch (reader.field) {
+      case 4: found.run = reader.text(); break;
+      case 5: found.stream = digits(reader.text(), 16, "stream"); break;
+      case 6: found.seq = reader.natural(); break;
+      case 7: found.version = reader.natural(); break;
+      case 8: found.attempt = reader.natural(); break;
+      case 9: found.spec = digits(reader.text(), 32, "spec"); break;
+      case 10: found.decision = reader.natural(); break;
+      case 11: found.policy = reader.text(); break;
+      case 12: found.actor = reader.text(); break;
+      case 13: found.source = reader.text(); break;
+      case 15: columns.push_back(decode_column(reader.text())); break;
+      default: reader.skip();
+    }
+  }
+  if (found.stream.empty() || found.spec.empty()) reader.fail("it lacks its stream or its spec");
+  check_names(columns);
+  return {found, std::move(columns)};
+}
+
+Credit decode_credit(std::string_view payload) {
+  Reader reader = opened(payload, CREDIT, LIMIT);
+  Credit found;
+  std::uint64_t mode = 0;
+  while (reader.next()) {
+    switch (reader.field) {
+      case 4: found.run = reader.text(); break;
+      case 5: found.stream = digits(reader.text(), 16, "stream"); break;
+      case 6: found.n = reader.natural(); break;
+      case 7: {
+        const std::uint64_t bits = reader.fixed(8);
+        std::memcpy(&found.reward, &bits, sizeof bits);
+        break;
+      }
+      case 8: mode = reader.natural(); break;
+      case 9: found.id = reader.text(); break;
+      default: reader.skip();
+    }
+  }
+  if (mode != 1 && mode != 2)
+    corrupt_error("credit '" + found.id + "': its mode must be add or set, came number " + std::to_string(mode));
+  found.set = mode == 2;
+  if (found.stream.empty()) reader.fail("it lacks its stream");
+  return found;
+}
+
+std::shared_ptr<const Snapshot> Follower::take(const Announcement& announcement) {
+  for (const auto& [name, array] : announcement.tensors)
+    held_[name] = {array, announcement.version.tensors.at(name).sha256};
+  for (const std::string& name : announcement.version.network.acting()) {
+    const auto held = held_.find(name);
+    const auto told = announcement.version.tensors.find(name);
+    if (told == announcement.version.tensors.end())
+      corrupt_error("version " + std::to_string(announcement.version.number) + ": its manifest lacks the tensor '" + name + "'");
+    if (held == held_.end() || held->second.sha256 != told->second.sha256) return nullptr;
+  }
+  return Snapshot::make(announcement.version, [this](const std::string& name) -> View {
+    const auto held = held_.find(name);
+    return held == held_.end() ? View() : View(held->second.array);
+  });
+}
+
+std::map<std::string, std::string> Follower::have() const {
+  std::map<std::string, std::string> found;
+  for (const auto& [name, held] : held_) found[name] = unhex(held.sha256, 32, "tensor '" + name + "'");
+  return found;
+}
+
+}  // namespace farfield

@@ -1,0 +1,1 @@
+"""Live programs' calls in, runs that learn from them out: the process of `farfield serve`."""

@@ -1,0 +1,115 @@
+"""A version's manifest and weights in; a `Snapshot` that many tracks look at, and what decides for each, out."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from farfield.canonical import from_json, to_json
+from farfield.errors import CorruptError
+from farfield.serving import decisions
+from farfield.serving.interpreter import Program
+from farfield.types import Array, Buffer, Columns, Kind, Noise, Version, Weights, acting, noise_blocks
+
+
+class Snapshot:
+    """A version to act with; never changed, so that any number of threads may look at it."""
+
+    def __init__(self, version: Buffer, weights: Weights) -> None:
+        self.version = from_json(version, Version)
+        self.number, self.attempt = self.version.number, self.version.attempt
+        self.network = self.version.network
+        self.shape = to_json(self.network)  # equal for versions between which only weights differ
+        self.blocks = noise_blocks(self.version.spec, self.network)
+        self.weights: Weights = {}
+        for name in sorted(acting(self.network)):
+            expected = self.network.tensors[name]
+            came = weights.get(name)
+            if came is None or came.shape != expected.shape or came.dtype != expected.dtype:
+                found = "nothing" if came is None else f"{came.dtype} {list(came.shape)}"
+                raise CorruptError(
+                    f"version {self.number} of {self.version.run!r}: tensor {name!r}: expected {expected.dtype} "
+                    f"{list(expected.shape)}, came {found}; publish the version again"
+                )
+            if came.dtype.kind == "f" and not np.isfinite(came).all():
+                raise CorruptError(f"version {self.number}: tensor {name!r} is not finite; publish another version")
+            self.weights[name] = np.array(came)
+
+    def decider(self, lanes: int) -> "Decider":
+        """Make what decides for so many lanes; it is the caller's own."""
+        return Decider(self, lanes)
+
+
+class Decider:
+    """A network compiled for N lanes, with what it remembers; its arrays are written again by every run."""
+
+    def __init__(self, snapshot: Snapshot, lanes: int) -> None:
+        spec, network = snapshot.version.spec, snapshot.network
+        self._spec, self._network, self._lanes = spec, network, lanes
+        self._weights = {name: value.copy() for name, value in snapshot.weights.items()}
+        wanted = tuple(dict.fromkeys(name for head in network.heads for name in head.inputs))
+        self._program = Program(network, self._weights, lanes, wanted)
+        self._heads = decisions.deciders(spec, network)
+        self.inputs = self._program.inputs  # (column, where its values go)
+        self.steps = self._program.steps
+        self.states = self._program.states  # (node, state before, state after)
+        self.logits: Columns = {name: self._program.values[name] for name in wanted}
+        self.pick = self._picker()
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Go on with other weights of the same network."""
+        for name, value in snapshot.weights.items():
+            self._weights[name][...] = value
+        self._program.refresh()
+
+    def run(self) -> None:
+        """Compute all outputs from the inputs and the states before."""
+        for step in self.steps:
+            step()
+
+    def choose(self, noise: Noise | None) -> Columns:
+        """Turn the outputs into actions [N, …]; without noise, greedily."""
+        return {
+            name: decide([self.logits[node] for node in inputs], None if noise is None else noise[:, columns])
+            for name, decide, inputs, columns in self._heads
+        }
+
+    def score(self, logits: Columns, action: Columns) -> Array:
+        """Score whole actions under recorded outputs, [T, N, …] -> [T, N]."""
+        return decisions.log_prob(self._spec, self._network, logits, action)
+
+    def _picker(self) -> Callable[[Array | None], int] | None:
+        """Give the short way, where there is one: one lane, one choice among a few."""
+        heads = self._network.heads
+        fields = {field.name: field for field in self._spec.actions}
+        if self._lanes != 1 or len(heads) != 1 or fields[heads[0].action].kind is not Kind.DISCRETE:
+            return None
+        logits = [self.logits[node].reshape(-1) for node in heads[0].inputs]
+        if any(
+            not np.shares_memory(flat, self.logits[node]) for flat, node in zip(logits, heads[0].inputs, strict=True)
+        ):
+            return None
+        if heads[0].kind == "categorical":
+            return _categorical(logits[0])
+        allowed_all = not fields[heads[0].action].mask
+        return _epsilon(logits[0], logits[1]) if heads[0].kind == "epsilon" and allowed_all else None
+
+
+def _categorical(logits: Array) -> Callable[[Array | None], int]:
+    scores = np.empty_like(logits)
+
+    def pick(noise: Array | None) -> int:
+        if noise is None:
+            return int(logits.argmax())
+        np.add(logits, noise, scores)
+        return int(scores.argmax())
+
+    return pick
+
+
+def _epsilon(q: Array, epsilon: Array) -> Callable[[Array | None], int]:
+    def pick(noise: Array | None) -> int:
+        if noise is None or noise[-1] >= epsilon[0]:
+            return int(q.argmax())
+        return int(noise[:-1].argmax())
+
+    return pick

@@ -1,0 +1,1 @@
+"""The client's end of the Gateway service."""

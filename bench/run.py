@@ -17,6 +17,7 @@ import environments
 import examples
 import figures
 import growth
+import living
 import measure
 import report
 import startup
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[[systems.Options], list[dict[str, Any]]]] = {
     "startup": startup.measure_startup,
     "examples": examples.measure_examples,
     "growth": lambda options: growth.measure_growth(options, ROOT / "docs"),
+    "live": living.measure_living,
 }
 
 

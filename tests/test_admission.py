@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from farfield.canonical import spec_hash
 from farfield.codec import decode_fragment, encode_fragment
 from farfield.errors import SpecError
-from farfield.serving.admission import Admission, check_credit, compare
+from farfield.serving.admission import Admission, check_credit
+from farfield.serving.specs import compare, sound
 from farfield.types import Credit, Field, Kind, Spec
 from hosting import SPEC, STREAM, fragment
 
@@ -247,6 +248,41 @@ def test_credits_are_checked():
     ]:
         with pytest.raises(SpecError, match=words):
             check_credit(replace(good, **changes), "game")
+
+
+@pytest.mark.parametrize(
+    ("where", "changes", "words"),
+    [
+        ("observations", {"name": ""}, "a printable name"),
+        ("observations", {"name": "reward"}, "a printable name"),
+        ("observations", {"name": "memory/x"}, "a printable name"),
+        ("observations", {"name": "action"}, "a name of its own"),
+        ("observations", {"dtype": "object"}, "one of the dtypes"),
+        ("observations", {"shape": (0,)}, "none of them empty"),
+        ("observations", {"shape": (1 << 20, 1 << 20)}, "16777216 elements"),
+        ("observations", {"sizes": (2,)}, "no sizes"),
+        ("observations", {"low": (0.0, 1.0)}, "as bounds nothing, one number"),
+        ("observations", {"low": (float("nan"),)}, "as bounds nothing, one number"),
+        ("observations", {"low": (11.0,)}, "low bounds below high ones"),
+        ("observations", {"mask": "obs"}, "a mask only of choices"),
+        ("actions", {"sizes": ()}, "one size"),
+        ("actions", {"sizes": (0,)}, "sizes from 1"),
+        ("actions", {"dtype": "float32"}, "an integer dtype"),
+        ("actions", {"shape": (1,)}, "no shape"),
+        ("actions", {"kind": Kind.MULTI_DISCRETE}, "a size for each element"),
+        ("actions", {"kind": Kind.MULTI_BINARY}, "no sizes"),
+        ("actions", {"mask": "lost"}, "its mask 'lost' should be an observation of shape [3]"),
+        ("actions", {"mask": "obs"}, "its mask 'obs' should be an observation of shape [3]"),
+    ],
+)
+def test_a_spec_that_nothing_can_be_made_for_is_refused(where, changes, words):
+    sound(SPEC)
+    sound(MIXED)
+    with pytest.raises(SpecError) as caught:
+        sound(replace(SPEC, **{where: (replace(getattr(SPEC, where)[0], **changes),)}))
+    assert words in str(caught.value)
+    with pytest.raises(SpecError, match="expected at least one field"):
+        sound(replace(SPEC, **{where: ()}))
 
 
 def test_equal_specs_are_equal_however_their_numbers_are_written():

@@ -308,7 +308,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         disk.make(disk.Config(str(tmp_path / "file" / "log")))
 
 
-@pytest.mark.parametrize("wrong", [{"folder": ""}, {"room": 0}, {"wait": -1.0}, {"partitions": 0}])
+@pytest.mark.parametrize("wrong", [{"folder": ""}, {"room": 0}, {"wait": -1.0}, {"partitions": 0}, {"poll": 0.0}])
 def test_impossible_settings_are_refused(tmp_path: Path, wrong: dict) -> None:
     with pytest.raises(ConfigError, match=r"\[transport\] disk"):
         disk.make(disk.Config(**{"folder": str(tmp_path)} | wrong))

@@ -10,7 +10,7 @@ import pytest
 from farfield import config as configs
 from farfield.experience import lanes
 from farfield.learning import feeds, networks, replay
-from farfield.transports import grpc, memory
+from farfield.transports import disk, grpc, memory
 from farfield.weights import checkpoints, registry
 from gateways import gateway
 
@@ -22,6 +22,7 @@ SECTIONS = {
     "": configs.RunConfig, "lanes": lanes.Config, "network": networks.Config, "registry": registry.Config,
     "checkpoint": checkpoints.Config, "metrics": configs.MetricsConfig, "feed": feeds.Config,
     "feed (replay)": replay.Config, "transport (memory)": memory.Config, "transport (grpc)": grpc.Config,
+    "transport (disk)": disk.Config,
 }  # fmt: skip
 
 

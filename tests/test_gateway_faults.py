@@ -5,6 +5,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,35 @@ def test_a_stop_leaves_no_process_and_a_checkpoint(tmp_path: Path) -> None:
         send(served, 4, 6)
         eventually(lambda: learned(served) == 6 * ROWS, "learning that goes on")
         assert served.run("lander")["metrics"]["attempt"] == 2
+
+
+@pytest.mark.slow
+def test_a_stop_ends_open_streams_with_a_word_to_try_again(tmp_path: Path) -> None:
+    with gateway(tmp_path) as served:
+        begin(served)
+        hello = codec.write_hello(Hello(run="lander", spec=SPEC))
+        told: list[Code] = []
+        begun = threading.Event()
+
+        def up() -> Iterator[wire.Up]:
+            yield wire.Up(hello=hello)
+            yield wire.Up(payloads=[payload(0)])
+            begun.wait()
+
+        with stub(served.grpc) as door:
+            replies = door.Append(up())
+            assert next(replies).welcome.run == "lander"
+            while next(replies).owned < 1:
+                pass
+            versions = door.Versions(wire.VersionsRequest(hello=hello))
+            next(versions)
+            assert served.stop() == 0
+            for call in (replies, versions):
+                with pytest.raises(grpc.RpcError) as caught:
+                    list(call)
+                told.append(caught.value.code())
+            begun.set()
+        assert told == [Code.UNAVAILABLE, Code.UNAVAILABLE]
 
 
 @pytest.mark.slow

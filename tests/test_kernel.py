@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farfield.errors import ConfigError
-from farfield.learning import graph, kernel, networks
+from farfield.learning import graph, networks
 from farfield.learning.networks import Config
 from farfield.serving import interpreter, native
 from farfield.types import Array, Columns, Field, Kind, Network, Spec, Weights
@@ -59,7 +59,7 @@ def test_interpreters_agree_on_it() -> None:
     found = [interpreter.evaluate(network, weights, columns, wanted)[0]]
     found.append(onnx.load(onnx.export(SPEC, network, weights))(columns, {})[0])
     if native.available():
-        found.append(native.evaluate(network, weights, columns, wanted)[0])
+        found.append(native.evaluate(network, weights, columns, wanted, memory={})[0])
     for came in found:
         for name in wanted:
             np.testing.assert_allclose(came[name], np.asarray(expected[name]), rtol=1e-5, atol=1e-5)

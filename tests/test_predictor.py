@@ -62,11 +62,10 @@ def alone(registry, ask):
     policy = NumpyPolicy(made.spec, made.network)
     policy.load(made, registry.weights)
     lanes = len(next(iter(ask.observations.values())))
-    blocks = noise_blocks(made.spec, made.network)
-    noise = draw(blocks, seed=FACTS.seed, stream=ask.stream, first=ask.decision, steps=1, lanes=lanes)[0]
-    choice = policy.act(
-        ask.observations, noise=noise if ask.stream else None, memory=ask.memory or policy.memory(lanes)
-    )
+    blocks, noise = noise_blocks(made.spec, made.network), None
+    if ask.stream:
+        noise = draw(blocks, seed=FACTS.seed, stream=ask.stream, first=ask.decision, steps=1, lanes=lanes)[0]
+    choice = policy.act(ask.observations, noise=noise, memory=ask.memory or policy.memory(lanes))
     return choice, policy.log_prob(choice.logits, choice.action) if ask.stream else None
 
 
@@ -116,6 +115,7 @@ def test_who_asks_without_a_stream_gets_the_best_action():
         (Ask({"obs": np.zeros((1, 4))}), "expected float32 [1, 4], came float64"),
         (Ask({"obs": np.full((1, 4), np.nan, np.float32)}), "finite"),
         (Ask(seen(), {"gru": np.zeros((1, 3), np.float32)}), "memory 'gru' is unknown"),
+        (Ask(seen(), {}, "AB" * 16), "stream: expected 32 lower-case"),
         (Ask(seen(), {}, STREAM, -1), "decision: expected 0"),
     ],
 )
@@ -154,6 +154,14 @@ def test_there_is_nothing_to_decide_with_before_the_first_version():
 
     with pytest.raises(MissingError, match="no version yet"):
         asyncio.run(run())
+
+
+def test_a_network_that_cannot_run_is_said_and_nobody_waits_for_ever():
+    broken = replace(NETWORK, nodes=(NETWORK.nodes[0], replace(NETWORK.nodes[1], tensors={"kernel": "logits/kernel"})))
+    made, weights = version(1)
+    (first, second), _ = decide(Registry(replace(made, network=broken), weights), Ask(seen()), Ask(seen()))
+    assert "cannot be acted with" in str(first)
+    assert "cannot be acted with" in str(second)
 
 
 def test_who_gave_up_does_not_disturb_the_others():
@@ -232,10 +240,10 @@ def test_every_head_can_be_greedy_and_exploring_in_one_batch(spec, network):
 RECURRENT = Network(
     (
         INPUT,
-        Node("gru", "gru", ("obs",), {"kernel": "k", "recurrent": "r", "bias": "b", "recurrent_bias": "rb"}),
+        Node("gru", "gru", ("obs",), {"input": "k", "recurrent": "r", "bias": "b"}),
         Node("head", "dense", ("gru",), {"kernel": "head/kernel", "bias": "head/bias"}),
     ),
-    {"k": Tensor((4, 9)), "r": Tensor((3, 9)), "b": Tensor((9,)), "rb": Tensor((9,)),
+    {"k": Tensor((4, 9)), "r": Tensor((3, 9)), "b": Tensor((9,)),
      "head/kernel": Tensor((3, 3)), "head/bias": Tensor((3,))},
     (Head("action", "categorical", ("head",)),), memory={"gru": (3,)},
 )  # fmt: skip

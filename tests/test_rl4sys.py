@@ -133,7 +133,7 @@ def test_actions_share_nothing_and_know_what_was_set():
 def write(folder, **changes):
     plain = {
         "client_id": "tiny", "algorithm_name": "PPO", "algorithm_parameters": TINY, "send_frequency": 2,
-        "connection_timeout_seconds": 60,
+        "connection_timeout_seconds": 60, "farfield": {"checkpoint": {"interval": 3600.0}},  # so that the log stays
     } | changes  # fmt: skip
     path = folder / f"{plain['client_id'] or 'none'}.json"
     path.write_text(json.dumps(plain))
@@ -141,6 +141,7 @@ def write(folder, **changes):
 
 
 ALONE = ("--http", "")
+CORE = {"core": "numpy"}
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +158,10 @@ def agent_of(gateway, tmp_path, request):
     made = []
 
     def make(**changes):
-        spool = {"options": {"spool": str(tmp_path / "spool")} | changes.pop("options", {})}
-        name = {"client_id": request.node.name[:60], "train_server_address": gateway.grpc}
-        made.append(RL4SysAgent(str(write(tmp_path, **name | spool | changes))))
+        own = CORE | {"spool": str(tmp_path / "spool"), "client": request.node.name}
+        options = {"options": own | changes.pop("options", {})}
+        made.append(RL4SysAgent(str(write(tmp_path, train_server_address=gateway.grpc, **options | changes))))
+        made[-1].label = options["options"]["client"]
         return made[-1]
 
     yield make
@@ -167,14 +169,19 @@ def agent_of(gateway, tmp_path, request):
         agent.close()
 
 
-def fragments(home, agent):
-    """Give what arrived for an agent's run."""
-    folder = home / "runs" / file.NAME.sub("-", agent.client_id).strip("-._") / "log"
-    log = disk.make(disk.Config(folder=str(folder)))
+def payloads(home, run):
+    """Give what is in the log of a run."""
+    log = disk.make(disk.Config(folder=str(home / "runs" / run / "log")))
     records, _ = log.read("experiences", after={}, limit=100_000, timeout=0.0)
     log.close()
-    payloads = [bytes(record.payload) for record in records]
-    return [decode_fragment(payload) for payload in payloads if kind_of(payload) == "Fragment"]
+    return [bytes(record.payload) for record in records]
+
+
+def fragments(home, agent):
+    """Give what arrived of an agent."""
+    found = payloads(home, agent.client_id)
+    decoded = [decode_fragment(payload) for payload in found if kind_of(payload) == "Fragment"]
+    return [fragment for fragment in decoded if fragment.actor == agent.label]
 
 
 def rows(home, agent):
@@ -230,7 +237,7 @@ EXPECTED = [
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("added", [True, False])
 def test_every_calling_order_gives_the_same_experience(gateway, agent_of, before, added):
-    agent = agent_of(client_id=f"order-{before}-{added}")
+    agent = agent_of()
     play(agent, before=before, added=added)
     assert not agent.close()
     assert rows(gateway.home, agent) == EXPECTED
@@ -240,7 +247,7 @@ def test_every_calling_order_gives_the_same_experience(gateway, agent_of, before
 @pytest.mark.slow
 @pytest.mark.parametrize("obs", [lambda t: np.array([[t, 0.5, 1.0]], np.float64), lambda t: Tensor([[t, 0.5, 1.0]])])
 def test_observations_may_be_arrays_lists_or_tensors(gateway, agent_of, obs):
-    agent = agent_of(client_id=f"kinds-{obs(0).__class__.__name__}")
+    agent = agent_of()
     play(agent, obs=obs, mask=Tensor([[1.0, 1.0, 0.0, 0.0]]))
     assert not agent.close()
     assert rows(gateway.home, agent) == EXPECTED
@@ -248,11 +255,11 @@ def test_observations_may_be_arrays_lists_or_tensors(gateway, agent_of, obs):
 
 @pytest.mark.slow
 def test_actions_keep_their_types(agent_of):
-    ppo = agent_of(client_id="types-ppo")
+    ppo = agent_of()
     _, action = ppo.request_for_action(None, [0, 0, 0])
     assert isinstance(action.act, np.ndarray)
     assert action.act.shape == (1,)
-    dqn = agent_of(client_id="types-dqn", algorithm_name="DQN", algorithm_parameters={"input_size": 3, "act_dim": 4})
+    dqn = agent_of(client_id="tiny-dqn", algorithm_name="DQN", algorithm_parameters={"input_size": 3, "act_dim": 4})
     _, action = dqn.request_for_action(None, [0, 0, 0])
     assert isinstance(action.act, int)
 
@@ -341,7 +348,7 @@ def test_several_episodes_are_open_at_once(gateway, agent_of):
 
 @pytest.mark.slow
 def test_what_the_host_decided_is_marked(gateway, agent_of):
-    agent = agent_of(algorithm_name="DQN", algorithm_parameters={"input_size": 3, "act_dim": 4})
+    agent = agent_of(client_id="tiny-dqn", algorithm_name="DQN", algorithm_parameters={"input_size": 3, "act_dim": 4})
     traj, action = agent.request_for_action(None, [0, 0, 0])
     agent.add_to_trajectory(traj, action)
     action.rew = 0
@@ -375,7 +382,7 @@ def test_rewards_may_come_until_the_end_and_after_it(gateway, agent_of):
 
 @pytest.mark.slow
 def test_a_reward_after_the_fact_follows_as_a_credit(gateway, agent_of):
-    agent = agent_of(credit_window=60)
+    agent = agent_of(client_id="late", credit_window=60)
     traj, action = agent.request_for_action(None, [0, 0, 0])
     action.update_reward(1)
     agent.mark_end_of_trajectory(traj, action)
@@ -383,11 +390,7 @@ def test_a_reward_after_the_fact_follows_as_a_credit(gateway, agent_of):
     action.update_reward(5)
     assert agent.counts.late == 1
     assert not agent.close()
-    folder = gateway.home / "runs" / agent.client_id / "log"
-    log = disk.make(disk.Config(folder=str(folder)))
-    records, _ = log.read("experiences", after={}, limit=100, timeout=0.0)
-    log.close()
-    assert [kind_of(bytes(record.payload)) for record in records] == ["Fragment", "Credit"]
+    assert [kind_of(payload) for payload in payloads(gateway.home, "late")] == ["Fragment", "Credit"]
 
 
 @pytest.mark.slow
@@ -458,11 +461,14 @@ def test_steps_state_the_version_that_decided(gateway, agent_of):
 
 
 @pytest.mark.slow
-def test_equal_ids_share_a_run_and_other_shapes_are_refused(agent_of):
-    one, two = agent_of(client_id="shared"), agent_of(client_id="shared")
-    assert one.app.welcome.run == two.app.welcome.run == "shared"
-    with pytest.raises(SpecError, match="obs"):
-        agent_of(client_id="shared", algorithm_parameters=TINY | {"input_size": 4})
+def test_equal_ids_share_a_run_and_other_shapes_are_refused(gateway, agent_of):
+    one, two = agent_of(options={"client": "one"}), agent_of(options={"client": "two"})
+    for agent in (one, two):
+        play(agent)
+        assert not agent.close()
+        assert rows(gateway.home, agent) == EXPECTED
+    with pytest.raises(SpecError, match=r"obs.*expected \[3\], came \[4\]"):
+        agent_of(algorithm_parameters=TINY | {"input_size": 4})
 
 
 def shown(n, allowed):
@@ -512,9 +518,10 @@ def test_nothing_is_lost_when_the_gateway_is_killed(tmp_path):
     door = ("--grpc", running.grpc)
     path = write(
         tmp_path, client_id="killed", train_server_address=running.grpc,
-        options={"spool": str(tmp_path / "spool"), "flush": 0.05},
+        options=CORE | {"spool": str(tmp_path / "spool"), "flush": 0.05},
     )  # fmt: skip
     agent = RL4SysAgent(str(path))
+    agent.label = agent.client_id
     try:
         for _ in range(2):
             play(agent, lengths=[20] * 10)
@@ -536,9 +543,10 @@ def test_a_program_may_be_there_before_its_gateway(tmp_path):
     running.stop()
     path = write(
         tmp_path, client_id="early", train_server_address=running.grpc, connection_timeout_seconds=0.1,
-        options={"spool": str(tmp_path / "spool"), "flush": 0.05},
+        options=CORE | {"spool": str(tmp_path / "spool"), "flush": 0.05},
     )  # fmt: skip
     agent = RL4SysAgent(str(path))
+    agent.label = agent.client_id
     traj, action = agent.request_for_action(None, [0, 0, 0], [0, 1, 0, 1])
     assert action.act[0] in (1, 3)
     action.update_reward(1)

@@ -2,18 +2,24 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from farfield import wiring
 from farfield.errors import ConfigError
 from farfield.gateway import addresses, journal, runs, settings
-from farfield.gateway.learners import Learners, State
-from farfield.serving.tokens import draw
+from farfield.gateway.learners import Condition, Learners, State
+from farfield.serving import gauges, rest
+from farfield.serving.desk import Desk, Status
+from farfield.serving.host import Host
+from farfield.serving.tokens import SCOPES, Token, Tokens, draw
 from gateways import eventually, exists, gateway
 
 TOKEN = draw("game", ["ingest", "act"], ["lander"], None)[1]
@@ -142,7 +148,7 @@ def test_the_process_says_in_one_line_why_it_does_not_start(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
     missing = toml(tmp_path / "server.toml", "[tls]\ncert = 'absent.pem'\nkey = 'absent.key'")
     line = refused("--home", str(tmp_path), "--config", str(missing), "--grpc", "127.0.0.1:0", "--http", "")
-    assert "[tls] cert = 'absent.pem': No such file" in line
+    assert f"[tls] cert = '{tmp_path}/absent.pem': No such file" in line
 
 
 def test_two_gateways_do_not_share_a_home_or_a_port(tmp_path: Path) -> None:
@@ -237,6 +243,27 @@ def test_all_learners_are_stopped_together_and_may_finish_their_sentence(
     assert condition(learners) == "stopped"
 
 
+def test_the_process_hears_when_nobody_looks_after_learners_any_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = threading.Event()
+
+    def command(folder: Path) -> list[str]:
+        raise LookupError("nobody foresaw this")
+
+    learners = Learners(ended=lambda _: "", lost=lost.set, command=command)
+    learners.begin("lander", tmp_path)
+    assert lost.wait(60)
+    learners.stop()
+    assert "nobody foresaw this" in caplog.text
+
+
+def test_a_log_that_dies_with_the_process_is_none_for_live_runs(tmp_path: Path) -> None:
+    file = toml(tmp_path / "lander.toml", '[transport]\nkind = "memory"')
+    assert "kind = 'memory' would not outlive the gateway" in refused("--home", str(tmp_path), "--http", "", str(file))
+    assert not (tmp_path / "runs/lander").exists()
+
+
 def test_defaults_of_the_server_yield_to_another_algorithm() -> None:
     defaults = {"algorithm": {"kind": "dqn", "n_step": 3}, "feed": {"ratio": 2}, "seed": 4}
     assert runs._suited(defaults, {"algorithm": {"kind": "ppo"}}) == {"seed": 4}
@@ -252,3 +279,26 @@ def test_nothing_that_comes_from_outside_makes_a_line_of_its_own() -> None:
     assert line.endswith(r"Z info run a | 2026 error\x1b[2J\x2028b")
     assert "\n" not in line
     assert json.loads(journal.Json().format(record))["event"].startswith("run a\n")
+
+
+PAGE = (Path(__file__).parent.parent / "docs/serve.md").read_text()
+
+
+def test_the_servers_file_on_the_page_is_one_and_every_key_has_a_row(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml server\.toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert settings.resolve(toml(tmp_path / "server.toml", text), {}).tokens[0].name == "lander-game"
+    for kind in (settings.Settings, settings.Tls, Token):
+        for key in kind.__struct_fields__:
+            assert f"\n| `{key}` |" in PAGE, key
+    for scope in SCOPES:
+        assert f"\n| `{scope}` |" in PAGE
+
+
+def test_every_call_and_every_number_is_on_the_page() -> None:
+    app = rest.make(Desk(Host(lambda *_: None, Tokens()), Tokens(), Status), limit=1, ready=bool, local=True)
+    for route in app.routes:
+        assert route.path.replace("{run:str}", "{run}") in PAGE, route.path
+    for name in (*(f"{name}_total" for name in (*gauges.COUNTERS, "dead_letters")), *gauges.GAUGES):
+        assert f"`farfield_gateway_{name}`" in PAGE, name
+    for state in get_args(Condition):
+        assert f"\n| `{state}` |" in PAGE, state

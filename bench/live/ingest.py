@@ -87,7 +87,8 @@ def main() -> None:
         client.thread.join()
     seconds, count = time.perf_counter() - begun, given.clients * given.fragments
     print(json.dumps({
-        "steps_per_second": count * STEPS / seconds, "megabytes_per_second": sum(c.bytes for c in clients) / seconds / 1e6,
+        "steps_per_second": count * STEPS / seconds,
+        "megabytes_per_second": sum(client.bytes for client in clients) / seconds / 1e6,
         "refused": sum(client.refused for client in clients), "seconds": seconds,
     }), flush=True)  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The LunarLander loop in one thread, bare and with a session, in alternating blocks of one process: lines of JSON.
 
 Both blocks step the same environment with the same actions, which were drawn before: what differs is Farfield alone.
-Usage: loop.py ADDRESS RUN [--native 0|1] [--seconds 10] [--block 5000] [--latency]
+Usage: loop.py ADDRESS RUN [--core native|numpy] [--seconds 10] [--block 5000] [--latency] [--alone]
 """
 
 import argparse
@@ -56,9 +56,8 @@ class Program:
             self.length += 1
             if over or self.length >= LIMIT:
                 episode.end(truncated=not over, obs=self.obs)
-                episode = app.episode()
                 self.obs, self.length = env.reset()[0], 0
-        episode.end(truncated=True, obs=self.obs)
+        episode.close(truncated=True)
         self.obs, self.length = env.reset()[0], 0
         self.done += steps
 
@@ -76,25 +75,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--block", type=int, default=5000)
     parser.add_argument("--latency", action="store_true", help="time every act: costs a little itself")
+    parser.add_argument("--alone", action="store_true", help="no bare blocks in between: the program at full speed")
+    parser.add_argument("--core", default="native", choices=("native", "numpy"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     program = Program(given.seed)
     spec = farfield.spec(obs=program.env.observation_space, action=program.env.action_space)
-    app = farfield.connect(given.address, run=given.run, spec=spec, spool="", wait=60.0)
-    if app.version is None:
+    app = farfield.connect(given.address, run=given.run, spec=spec, spool="", wait=60.0, core=given.core)
+    if not app.wait(60.0):
         sys.exit("no version came within 60 s")
     program.bare(given.block)
     program.live(app, given.block)
     bare, live, spent = [], [], [] if given.latency else None
     end = time.monotonic() + given.seconds
     while time.monotonic() < end:
-        bare.append(timed(program.bare, given.block))
+        bare.append(0.0 if given.alone else timed(program.bare, given.block))
         live.append(timed(lambda steps: program.live(app, steps, spent), given.block))
-    left = app.close(30.0)
-    ratios = [after / before for before, after in zip(bare, live, strict=True)]
+    left, counters = app.close(30.0), app.counters()
+    ratios = [after / before for before, after in zip(bare, live, strict=True) if before]
     line: dict[str, Any] = {
-        "bare_us": statistics.median(bare), "live_us": statistics.median(live), "ratio": statistics.median(ratios),
-        "blocks": len(bare), "counters": repr(app.counters()), "left": repr(left),
+        "bare_us": statistics.median(bare), "live_us": statistics.median(live),
+        "ratio": statistics.median(ratios or [0.0]),
+        "blocks": len(bare), "steps": counters.steps, "dropped": counters.dropped_steps, "counters": repr(counters),
+        "left": repr(left),
     }  # fmt: skip
     if spent:
         line["act_us"] = dict(zip(("p50", "p99", "p99.9"), np.quantile(spent, (0.5, 0.99, 0.999)) / 1e3, strict=True))

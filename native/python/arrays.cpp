@@ -39,6 +39,16 @@ Dtype dtype_at(PyObject* descriptor) {
   return Dtype::None;
 }
 
+/// The same for a description that only equals one of NumPy's own, such as that of what was read from a payload.
+Dtype dtype_like(PyObject* descriptor) {
+  for (int i = 1; i <= static_cast<int>(Dtype::Float64); ++i) {
+    const int equal = PyObject_RichCompareBool(descriptor, known.dtypes[i], Py_EQ);
+    if (equal < 0) throw nb::python_error();
+    if (equal) return static_cast<Dtype>(i);
+  }
+  return Dtype::None;
+}
+
 /// Whether arrays are laid out as we think.
 bool tried(const nb::module_& numpy) {
   const nb::object array = numpy.attr("zeros")(nb::make_tuple(3, 5), "float32");
@@ -53,7 +63,7 @@ bool tried(const nb::module_& numpy) {
 /// The same through the buffer protocol; the buffer is given back at once, since its owner is kept by the caller.
 bool look_slowly(PyObject* value, View& view) {
   const nb::object dtype = nb::getattr(nb::handle(value), "dtype");
-  view.dtype = dtype_at(dtype.ptr());
+  view.dtype = dtype_like(dtype.ptr());
   Py_buffer buffer;
   if (view.dtype == Dtype::None || PyObject_GetBuffer(value, &buffer, PyBUF_ND) != 0) {
     PyErr_Clear();
@@ -83,7 +93,9 @@ void find_numpy() {
 
 void raise(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) {
-    PyErr_SetString(known.errors[static_cast<int>(ours->kind)], ours->what());
+    const std::string text = ours->what();  // which may quote what somebody sent
+    const nb::object said = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+    PyErr_SetObject(known.errors[static_cast<int>(ours->kind)], said.ptr());
   } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
     PyErr_NoMemory();
   } else {
@@ -91,12 +103,13 @@ void raise(const std::exception& error) {
   }
 }
 
-bool look(PyObject* value, View& view) {
+bool look(PyObject* value, View& view, bool closely) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != known.array) return false;
   if (!known.direct) return look_slowly(value, view);
   const Layout& array = layout(value);
   if ((array.flags & (IN_ORDER | ALIGNED)) != (IN_ORDER | ALIGNED)) return false;
   view.dtype = dtype_at(array.dtype);
+  if (view.dtype == Dtype::None && closely) view.dtype = dtype_like(array.dtype);
   if (view.dtype == Dtype::None) return false;
   view.data = array.data;
   view.axes = static_cast<std::size_t>(array.axes);
@@ -112,7 +125,7 @@ bool look(PyObject* value, View& view) {
 
 View read(PyObject* value, std::vector<nb::object>& kept, const std::string& label) {
   View view;
-  if (look(value, view)) return view;
+  if (look(value, view, true)) return view;
   nb::object array;
   {
     const nb::object order = nb::str("C");
@@ -126,12 +139,12 @@ View read(PyObject* value, std::vector<nb::object>& kept, const std::string& lab
     const nb::python_error cause;
     spec_error(label + ", came a " + Py_TYPE(value)->tp_name + " that is no array: " + nb::str(cause.value()).c_str());
   }
-  if (!look(array.ptr(), view)) {  // the other order of bytes, or a type that does not travel
+  if (!look(array.ptr(), view, true)) {  // the other order of bytes, or a type that does not travel
     const nb::object dtype = array.attr("dtype");
     array = array.attr("astype")(dtype.attr("newbyteorder")("="), nb::arg("order") = "C");
-    if (!look(array.ptr(), view))
+    if (!look(array.ptr(), view, true))
       spec_error(label + ", came " + nb::str(dtype).c_str() + " of shape " +
-                 nb::str(nb::list(array.attr("shape"))).c_str() + ": hand over what the spec declares");
+                 nb::str(nb::list(nb::object(array.attr("shape")))).c_str() + ": hand over what the spec declares");
   }
   kept.push_back(std::move(array));
   return view;

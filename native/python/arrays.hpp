@@ -19,8 +19,8 @@ void find_numpy();
 /// Python's class for an error of ours, set as the one that is being raised.
 void raise(const std::exception& error);
 
-/// Looks at an array of NumPy's as it lies; false where that needs a conversion first.
-bool look(PyObject* value, View& view);
+/// Looks at an array of NumPy's as it lies; false where that needs a conversion first, or its type a closer look.
+bool look(PyObject* value, View& view, bool closely = false);
 /// Looks at anything like an array, converting what must be; what that makes is kept in `kept`. SpecError with this
 /// label ("'obs': expected float32 of shape [4]") where it is no array.
 View read(PyObject* value, std::vector<nb::object>& kept, const std::string& label);

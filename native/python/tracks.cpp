@@ -121,6 +121,7 @@ class TrackOf {
 
   void restart(nb::handle ended, nb::handle truncated, nb::handle obs, nb::handle mask) {
     kept_.clear();
+    if (!lanes_) spec_error("restart: expected a batched episode that has acted; end() ends a plain one");
     const bool* over = flags("ended", ended);
     const bool* cut = truncated.is_none() ? nullptr : flags("truncated", truncated);
     if (!obs.is_none()) sort(obs.ptr(), mask.ptr());
@@ -438,7 +439,7 @@ void add_tracks(nb::module_& module) {
       .def_prop_ro("seq", [](const TrackOf& self) { return self.track().seq(); })
       .def_prop_ro("rows", [](const TrackOf& self) { return self.track().rows(); })
       .def_prop_ro("oldest", &TrackOf::oldest)
-      .def_prop_ro("version", [](const TrackOf& self) { return std::max<std::int64_t>(self.track().version(), 0); });
+      .def_prop_ro("version", [](const TrackOf& self) { return self.track().version(); });
   for (PyMethodDef& method : SHORT) {
     const nb::object made = nb::steal(PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(track.ptr()), &method));
     nb::setattr(track, method.ml_name, made);

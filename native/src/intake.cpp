@@ -81,7 +81,12 @@ double load_number(Dtype dtype, const std::uint8_t* data, std::size_t i) {
 std::string text_of(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return Json(value).write();
+  std::string text = Json(value).write();
+  const std::size_t e = text.find('e');
+  if (e == std::string::npos) return text;
+  const int exponent = std::stoi(text.substr(e + 1));
+  const std::string digits = std::to_string(std::abs(exponent));
+  return text.substr(0, e) + (exponent < 0 ? "e-" : "e+") + (digits.size() < 2 ? "0" : "") + digits;
 }
 
 Inlet::Inlet(Field given, std::size_t lanes) : field(std::move(given)), shape_(field.shape), sizes_(field.sizes) {

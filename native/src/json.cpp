@@ -162,20 +162,11 @@ class Reader {
     }
   }
 
-  void multibyte(std::string& out) {  // as strict as Python: no overlong forms, no surrogates
-    const unsigned char head = static_cast<unsigned char>(text_[at_]);
-    const int more = head >= 0xF0 ? 3 : head >= 0xE0 ? 2 : 1;
-    if (head < 0xC2 || head > 0xF4 || at_ + more >= text_.size()) fail("text that is not UTF-8");
-    std::uint32_t code = head & (0x3F >> more);
-    for (int i = 1; i <= more; ++i) {
-      const unsigned char next = static_cast<unsigned char>(text_[at_ + i]);
-      if ((next & 0xC0) != 0x80) fail("text that is not UTF-8");
-      code = code << 6 | (next & 0x3F);
-    }
-    const bool shorter = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
-    if (shorter || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("text that is not UTF-8");
-    out.append(text_.substr(at_, more + 1));
-    at_ += more + 1;
+  void multibyte(std::string& out) {
+    const std::size_t size = utf8_step(text_.substr(at_));
+    if (!size) fail("text that is not UTF-8");
+    out.append(text_.substr(at_, size));
+    at_ += size;
   }
 
   bool digits() {
@@ -345,6 +336,22 @@ void write_value(std::string& out, const Json& value) {
 }
 
 }  // namespace
+
+std::size_t utf8_step(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (text.empty()) return 0;
+  const unsigned char head = byte(0);
+  if (head < 0x80) return 1;
+  const std::size_t more = head >= 0xF0 ? 3 : head >= 0xE0 ? 2 : 1;
+  if (head < 0xC2 || head > 0xF4 || text.size() <= more) return 0;
+  std::uint32_t code = head & (0x3Fu >> more);
+  for (std::size_t i = 1; i <= more; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  const bool shorter = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+  return shorter || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : more + 1;
+}
 
 Json Json::parse(std::string_view text, const std::string& what) { return Reader(text, what).whole(); }
 

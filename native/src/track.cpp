@@ -61,7 +61,7 @@ struct Track::Body {
   bool begins = true;               // whether any does
   std::string source;               // of the rows on the page
   Stamp stamp{0, 0};                // of the last row
-  bool decided = false;             // whether there was a row
+  bool decided = false;             // whether a version ever did
   Remembered prior;                 // before the last row
   std::uint64_t base = 0, seq = 0;  // decision of row 0; number of the next fragment
   std::uint64_t decision;           // of the last row
@@ -138,7 +138,6 @@ std::size_t Track::Body::place(const std::string& who, Stamp now_by) {
     begins = false;
   }
   page.stamps[k] = stamp = now_by;
-  decided = true;
   return k;
 }
 
@@ -167,6 +166,7 @@ std::size_t Track::Body::decide(std::size_t k, bool greedy) {
     snapshot->heads.choose(values + lane * program.output_width(), greedy ? nullptr : drawn.data() + lane * noise.width(),
                            page.acted(k, lane));
   open(k);
+  decided = true;
   return k;
 }
 
@@ -357,6 +357,7 @@ void Track::put(const View* observations, const View* actions, const float* log_
   body.intake.write(observations, body.page.seen(body.page.count), nullptr);
   body.intake.choice(actions, chosen);
   const std::size_t k = body.place(source, {version, attempt});
+  body.decided = true;
   body.prior.clear();
   if (memory) body.prior.given = *memory;
   if (!k && source.empty()) body.page.memory = body.prior;

@@ -122,9 +122,19 @@ class Reader {
     return data_.substr(at_ - size, size);
   }
 
-  std::string_view text() {
+  std::string_view bytes() {
     if (type != 2) fail("field " + std::to_string(field) + " is not text or bytes");
     return take(static_cast<std::size_t>(std::min<std::uint64_t>(varint(), SIZE_MAX)));
+  }
+
+  std::string_view text() {
+    const std::string_view found = bytes();
+    for (std::size_t at = 0; at < found.size();) {
+      const std::size_t step = utf8_step(found.substr(at));
+      if (!step) fail("field " + std::to_string(field) + " is not UTF-8");
+      at += step;
+    }
+    return found;
   }
 
   std::uint64_t fixed(int size) {
@@ -140,7 +150,7 @@ class Reader {
     switch (type) {
       case 0: varint(); return;
       case 1: take(8); return;
-      case 2: text(); return;
+      case 2: bytes(); return;
       case 5: take(4); return;
       default: fail("a group, which proto3 does not have");
     }
@@ -292,13 +302,13 @@ std::pair<std::string, Array> decode_column(std::string_view message) {
       case 2: dtype = reader.natural(); break;
       case 3:
         if (reader.type == 2) {
-          Reader packed(reader.text(), "Column");
+          Reader packed(reader.bytes(), "Column");
           while (!packed.empty()) shape.push_back(packed.varint());
         } else {
           shape.push_back(reader.natural());
         }
         break;
-      case 4: data = reader.text(); break;
+      case 4: data = reader.bytes(); break;
       default: reader.skip();
     }
     if (shape.size() > 2 * AXES) reader.fail("a column of too many axes");
@@ -311,21 +321,21 @@ Announcement decode_announcement(std::string_view payload, std::size_t limit) {
   Announcement found;
   while (reader.next()) {
     switch (reader.field) {
-      case 4: found.version_json = reader.text(); break;
+      case 4: found.version_json = reader.bytes(); break;
       case 5: found.full = reader.natural() != 0; break;
       case 6: {
-        Reader settled(reader.text(), "Announcement");
+        Reader settled(reader.bytes(), "Announcement");
         std::string stream;
         std::uint64_t fragments = 0;
         while (settled.next()) {
-          if (settled.field == 1) stream = settled.text();
+          if (settled.field == 1) stream = settled.bytes();
           else if (settled.field == 2) fragments = settled.natural();
           else settled.skip();
         }
         found.settled.emplace_back(digits(stream, 16, "settled stream"), fragments);
         break;
       }
-      case 15: found.tensors.push_back(decode_column(reader.text())); break;
+      case 15: found.tensors.push_back(decode_column(reader.bytes())); break;
       default: reader.skip();
     }
   }
@@ -352,16 +362,16 @@ std::pair<Fragment, Columns> decode_fragment(std::string_view payload, std::size
   while (reader.next()) {
     switch (reader.field) {
       case 4: found.run = reader.text(); break;
-      case 5: found.stream = digits(reader.text(), 16, "stream"); break;
+      case 5: found.stream = digits(reader.bytes(), 16, "stream"); break;
       case 6: found.seq = reader.natural(); break;
       case 7: found.version = reader.natural(); break;
       case 8: found.attempt = reader.natural(); break;
-      case 9: found.spec = digits(reader.text(), 32, "spec"); break;
+      case 9: found.spec = digits(reader.bytes(), 32, "spec"); break;
       case 10: found.decision = reader.natural(); break;
       case 11: found.policy = reader.text(); break;
       case 12: found.actor = reader.text(); break;
       case 13: found.source = reader.text(); break;
-      case 15: columns.push_back(decode_column(reader.text())); break;
+      case 15: columns.push_back(decode_column(reader.bytes())); break;
       default: reader.skip();
     }
   }
@@ -377,7 +387,7 @@ Credit decode_credit(std::string_view payload) {
   while (reader.next()) {
     switch (reader.field) {
       case 4: found.run = reader.text(); break;
-      case 5: found.stream = digits(reader.text(), 16, "stream"); break;
+      case 5: found.stream = digits(reader.bytes(), 16, "stream"); break;
       case 6: found.n = reader.natural(); break;
       case 7: {
         const std::uint64_t bits = reader.fixed(8);

@@ -6,7 +6,8 @@ from difflib import get_close_matches
 _TRAIN = ("jax", "gymnasium", "safetensors", "typer", "rich", "matplotlib", "imageio", "platformdirs", "tensorboardX")
 EXTRAS = dict.fromkeys(_TRAIN, "farfield[train]") | {  # package -> what to install for it
     "onnx": "farfield[onnx]", "onnxruntime": "farfield[onnx]", "envpool": "farfield[envpool]",
-    "wandb": "farfield[wandb]", "mlflow": "farfield[mlflow]",
+    "wandb": "farfield[wandb]", "mlflow": "farfield[mlflow]", "yaml": "farfield[rl4sys]",
+    **dict.fromkeys(("litestar", "uvicorn", "prometheus_client"), "farfield[server]"),
 }  # fmt: skip
 
 

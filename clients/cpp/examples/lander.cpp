@@ -1,1 +1,128 @@
-int main() { return 0; }
+// A lander that learns to land while it flies: trains LunarLander on the system's Box2D over a gateway.
+//
+//   farfield serve &
+//   lander [--address HOST:PORT] [--run NAME] [--seed N] [--steps N] [--episodes N] [--target RETURN] [--token TOKEN]
+//
+// Prints the mean return of the last 100 episodes, and the versions that came. Ends after so many steps or episodes, or
+// once the mean return reaches the target.
+#include "lander.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "farfield/client.hpp"
+
+namespace {
+
+// What to create the run with: PPO with settings that land. Batches are 16 fragments of 512 steps.
+constexpr char kConfig[] = R"({
+  "algorithm": {"kind": "ppo", "epochs": 8, "minibatch": 512, "learning_rate": 1e-3, "gamma": 0.999, "lam": 0.98,
+                "entropy": 0.01},
+  "lanes": {"count": 16, "steps": 512},
+  "window": 16
+})";
+
+struct Wish {
+  farfield::Options options;
+  std::uint64_t seed = 1;
+  double steps = 1e6, episodes = std::numeric_limits<double>::infinity();
+  double target = std::numeric_limits<double>::infinity();
+};
+
+Wish read(int count, char** words) {
+  Wish wish;
+  wish.options.run = "lander-cpp";
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string name = words[i];
+    const std::string value = words[i + 1];
+    if (name == "--address") wish.options.address = value;
+    else if (name == "--run") wish.options.run = value;
+    else if (name == "--token") wish.options.token = value;
+    else if (name == "--seed") wish.seed = std::stoull(value);
+    else if (name == "--steps") wish.steps = std::stod(value);
+    else if (name == "--episodes") wish.episodes = std::stod(value);
+    else if (name == "--target") wish.target = std::stod(value);
+    else throw std::invalid_argument("unknown option " + name);
+  }
+  wish.options.spec.observations = {farfield::box("obs", {lander::kInputs})};
+  wish.options.spec.actions = {farfield::discrete("action", lander::kActions)};
+  wish.options.config = kConfig;
+  wish.options.pace = true;  // a simulator may wait for its learner; a real lander would not
+  return wish;
+}
+
+class Progress {
+ public:
+  void add(double reward) {
+    returns_.push_back(reward);
+    if (returns_.size() > 100) returns_.pop_front();
+    ++episodes_;
+  }
+  double mean() const {
+    return std::accumulate(returns_.begin(), returns_.end(), 0.0) / static_cast<double>(returns_.size());
+  }
+  bool full() const { return returns_.size() == 100; }
+  double episodes() const { return static_cast<double>(episodes_); }
+
+  void print(double steps, const farfield::Counters& now) const {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+    std::printf("%8.0f steps %6.0f episodes  return %7.1f  version %lld  %6.0f steps/s  %llu waiting, %llu dropped\n",
+                steps, episodes(), mean(), static_cast<long long>(now.version), steps / seconds,
+                static_cast<unsigned long long>(now.waiting), static_cast<unsigned long long>(now.dropped_fragments));
+    std::fflush(stdout);
+  }
+
+ private:
+  std::deque<double> returns_;
+  std::size_t episodes_ = 0;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+};
+
+void train(const Wish& wish) {
+  auto app = farfield::connect(wish.options);
+  if (!app->wait(60.0)) std::printf("no version yet: flying at random until one comes. %s\n", app->trouble().c_str());
+  lander::Lander task(wish.seed);
+  auto episode = app->episode();
+  Progress progress;
+  double steps = 0.0;
+  double printed = 0.0;
+  while (steps < wish.steps && progress.episodes() < wish.episodes) {
+    lander::Observation seen = task.reset();
+    lander::Step step;
+    double sum = 0.0;
+    while (!step.terminated && !step.truncated) {
+      step = task.step(episode.act(seen.data(), seen.size()));
+      episode.reward(step.reward);
+      seen = step.observation;
+      sum += step.reward;
+      ++steps;
+    }
+    episode.end(step.truncated, seen.data(), seen.size());
+    progress.add(sum);
+    if (steps - printed >= 20000) {
+      printed = steps;
+      progress.print(steps, app->counters());
+    }
+    if (progress.full() && progress.mean() >= wish.target) break;
+  }
+  progress.print(steps, app->counters());
+  const farfield::Remaining left = app->close(30.0);
+  if (!left.none()) std::printf("%llu payloads remain\n", static_cast<unsigned long long>(left.payloads));
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    train(read(count, words));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lander: %s\n", error.what());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}

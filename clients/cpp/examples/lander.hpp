@@ -78,17 +78,16 @@ class Lander final : public b2ContactListener {
     return out;
   }
 
-  // For tests: puts the lander, at rest and upright, with its legs this far (in metres) above the pad.
+  // For tests: puts the lander, at rest and upright, with its legs about so far (in metres) above the pad.
   void place(float above) {
-    const b2Vec2 target(kWidth / 2, pad() + kLegDown / kScale + above);
-    const b2Vec2 moved = target - body_->GetPosition();
+    const float lean = body_->GetAngle();
+    const b2Vec2 from = body_->GetPosition();
+    const b2Vec2 to(kWidth / 2, pad() + kLegDown / kScale + above);
     for (b2Body* part : {body_, legs_[0], legs_[1]}) {
-      part->SetTransform(part->GetPosition() + moved, part->GetAngle());
+      part->SetTransform(to + b2MulT(b2Rot(lean), part->GetPosition() - from), part->GetAngle() - lean);
       part->SetLinearVelocity(b2Vec2(0.0F, 0.0F));
       part->SetAngularVelocity(0.0F);
     }
-    body_->ApplyForceToCenter(b2Vec2(0.0F, 0.0F), true);
-    world_->ClearForces();  // of the push that an episode begins with
     shaping_.reset();
   }
 

@@ -84,7 +84,8 @@ void set(farfield::Options& options, const std::string& name, const std::string&
   const std::pair<const char*, std::string*> texts[] = {
       {"address", &options.address}, {"run", &options.run},       {"token", &options.token},
       {"policy", &options.policy},   {"config", &options.config}, {"client", &options.client},
-      {"ca", &options.tls.ca},       {"cert", &options.tls.cert}, {"key", &options.tls.key}};
+      {"ca", &options.tls.ca},       {"cert", &options.tls.cert}, {"key", &options.tls.key},
+      {"tls_name", &options.tls.name}};
   for (const auto& [known, place] : texts) {
     if (name == known) {
       *place = value;
@@ -105,6 +106,8 @@ void set(farfield::Options& options, const std::string& name, const std::string&
     options.wait = number(name, value);
   } else if (name == "tls") {
     options.tls.on = number(name, value) != 0.0;
+  } else if (name == "pace") {
+    options.pace = number(name, value) != 0.0;
   } else if (name == "fallback") {
     options.fallback.action = numbers(value);
   } else {
@@ -182,11 +185,12 @@ void ff_session_free(ff_session* session) {
 int ff_counters_get(const ff_session* session, ff_counters* counters) {
   return guarded(session && counters, [&] {
     const farfield::Counters now = session->session->counters();
-    *counters = {now.acted,     now.fallbacks, now.episodes, now.fragments,     now.steps,    now.credits,
-                 now.sent,      now.acked,     now.acked_bytes, now.refused,    now.spooled,  now.adopted,
-                 now.dropped,   now.dropped_steps, now.damaged, now.lost_bytes, now.settled,  now.versions,
-                 now.connects,  now.rubbish,   now.waiting,  now.waiting_bytes, now.memory,   now.lag,
-                 now.version,   now.version_age, now.connected ? 1 : 0};
+    *counters = {now.acted,           now.fallbacks,     now.episodes,        now.fragments,     now.steps,
+                 now.credits,         now.sent,          now.owned,           now.refused,       now.adopted,
+                 now.dropped_fragments, now.dropped_steps, now.dropped_credits, now.damaged_bytes, now.waiting,
+                 now.waiting_bytes,   now.memory_bytes,  now.spooled_bytes,   now.ahead,         now.versions,
+                 now.version,         now.newest,        now.lag,             now.version_age,   now.reconnects,
+                 now.rubbish,         now.connected ? 1 : 0};
   });
 }
 
@@ -286,7 +290,10 @@ int ff_decision(const ff_episode* episode, char stream[33], uint64_t* n) {
 
 int ff_credit(ff_session* session, const char* stream, uint64_t n, double reward, int set, const char* id) {
   return guarded(session && stream, [&] {
-    session->session->credit({stream, n}, reward, set ? farfield::Mode::kSet : farfield::Mode::kAdd, id ? id : "");
+    const farfield::Mode mode = set ? farfield::Mode::kSet : farfield::Mode::kAdd;
+    if (!session->session->credit({stream, n}, reward, mode, id ? id : "")) {
+      throw farfield::Error(farfield::Error::Kind::Full, "credit: no room for it; farfield.h: quota and memory");
+    }
   });
 }
 

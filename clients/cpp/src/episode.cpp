@@ -59,6 +59,9 @@ struct Episode::Body {
   Body(std::shared_ptr<Inside> shared, std::size_t lanes, bool greedy);
 
   void choose();
+  void pace() const {
+    if (inside->options.pace) inside->yield_turn(*seat);
+  }
   void end(bool truncated, const View* last);
   void expect(std::size_t observations, std::size_t actions, const char* cure) const;
 
@@ -101,6 +104,7 @@ Episode::Body::Body(std::shared_ptr<Inside> shared, std::size_t count, bool best
 
 // Decides for what stands in `seen`.
 void Episode::Body::choose() {
+  pace();
   if (inside->slot->generation() != 0) {
     track->act(seen.data(), greedy, actions.data());
   } else {
@@ -151,6 +155,7 @@ Episode::~Episode() {
 int Episode::act(const float* observation, std::size_t count) {
   Body& body = *body_;
   if (body.simple && body.inside->slot->generation() != 0) {
+    body.pace();
     const auto action = body.track->act(observation, count, body.greedy);
     body.open = true;
     add(body.inside->tally.acted);

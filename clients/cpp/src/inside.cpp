@@ -40,6 +40,18 @@ Options named(Options options) {
   return options;
 }
 
+// Rows of a fragment: as the run likes them, but no more than fit into one payload.
+std::size_t rows(const Facts& facts, const Spec& spec, std::size_t lanes) {
+  constexpr std::size_t kAround = std::size_t{64} << 10;  // bytes besides the rows, at most
+  std::size_t row = 16;
+  for (const auto* fields : {&spec.observations, &spec.actions}) {
+    for (const Field& field : *fields) row += field.bytes();
+  }
+  row *= std::max<std::size_t>(lanes, 1);
+  const std::size_t fitting = facts.limit > kAround ? (facts.limit - kAround) / row : 0;
+  return std::max<std::size_t>(1, std::min(facts.steps, fitting > 0 ? fitting - 1 : 0));
+}
+
 // Our threads take no signals: handlers of the program run where the program expects them, and a write beyond a limit
 // is an error rather than the end of the process.
 std::thread quiet(void (*loop)(Inside&), Inside& inside) {
@@ -67,8 +79,10 @@ Inside::Inside(Options given)
             tls.on || !tls.ca.empty() || !tls.cert.empty(),
             read_file(tls.ca, "ca"),
             read_file(tls.cert, "cert"),
-            read_file(tls.key, "key")};
+            read_file(tls.key, "key"),
+            tls.name};
   outbox.changed = [this] { wake(); };
+  outbox.lost = [this](const std::string& stream) { note_lost(stream); };
 }
 
 Facts Inside::current_facts() const {
@@ -80,7 +94,7 @@ std::shared_ptr<Seat> Inside::sit(std::size_t lanes) {
   const Facts now = current_facts();
   const std::lock_guard hold(seats_mutex);
   for (const auto& seat : seats) {
-    if (!seat->taken && seat->lanes == lanes && seat->facts == now) {
+    if (!seat->taken && seat->lanes == lanes && seat->facts == now && !seat->lost) {
       seat->taken = true;
       return seat;
     }
@@ -96,14 +110,32 @@ std::shared_ptr<Seat> Inside::sit(std::size_t lanes) {
   track.actor = options.client;
   track.stream = seat->stream;
   track.seed = now.seed;
-  track.steps = now.steps;
+  track.steps = rows(now, options.spec, lanes);
   track.lanes = lanes;
   seat->track = std::make_unique<Track>(
-      slot, options.spec, track, [this](std::string payload, std::uint64_t rows) { made(std::move(payload), rows); });
+      slot, options.spec, track, [this, place = seat.get()](std::string payload, std::uint64_t rows) {
+        add(place->finished);
+        made(std::move(payload), rows);
+      });
   seats.push_back(seat);
-  const std::lock_guard counted(mutex);
-  settled.emplace(seat->stream, 0);
   return seat;
+}
+
+// A lost fragment leaves a gap, which a learner does not go beyond: the next episode begins a new stream.
+void Inside::note_lost(const std::string& stream) {
+  const std::lock_guard hold(seats_mutex);
+  for (const auto& seat : seats) {
+    if (seat->stream == stream) seat->lost = true;
+  }
+}
+
+void Inside::yield_turn(const Seat& seat) {
+  const auto ready = [this, &seat] {
+    const std::uint64_t window = welcome ? welcome->window : 2;
+    return seat.finished <= seat.settled + window || seat.lost || refusal || ended();
+  };
+  std::unique_lock hold(mutex);
+  event.wait(hold, ready);
 }
 
 void Inside::leave(const std::shared_ptr<Seat>& seat) {
@@ -203,7 +235,7 @@ void keep(Inside& inside) {
     if (now - looked < seconds(tick)) continue;
     looked = now;
     watch(inside);
-    if (flush <= 0.0) continue;
+    if (flush <= 0.0 || inside.options.pace) continue;
     const double limit = std::chrono::duration<double>(now.time_since_epoch()).count() - flush;
     for (const auto& seat : inside.all_seats()) {
       const double oldest = seat->track->oldest();

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "farfield/client.hpp"
@@ -36,7 +35,8 @@ inline Clock::duration seconds(double count) {
 struct Facts {
   std::uint64_t seed = 0;
   std::size_t steps = 128;
-  bool operator==(const Facts& other) const { return seed == other.seed && steps == other.steps; }
+  std::size_t limit = std::size_t{16} << 20;  // bytes of a fragment
+  bool operator==(const Facts& other) const { return seed == other.seed && steps == other.steps && limit == other.limit; }
 };
 
 // One stream: taken by an episode, or waiting for the next one.
@@ -45,6 +45,8 @@ struct Seat {
   std::size_t lanes = 0;
   Facts facts;
   bool taken = false;  // guarded by Inside::seats_mutex
+  std::atomic<std::uint64_t> finished{0}, settled{0};  // fragments
+  std::atomic<bool> lost{false};                       // a fragment of it is missing for ever: a learner goes no further in this stream
   std::unique_ptr<Track> track;
 };
 
@@ -55,8 +57,11 @@ struct Inside {
   std::shared_ptr<Seat> sit(std::size_t lanes);
   void leave(const std::shared_ptr<Seat>& seat);
   std::vector<std::shared_ptr<Seat>> all_seats();
-  // Whether the run told something else since this seat was made.
-  bool outdated(const Seat& seat) const { return facts_generation.load() != 0 && !(seat.facts == current_facts()); }
+  // Whether the next episode had better have another stream.
+  bool outdated(const Seat& seat) const { return seat.lost || !(seat.facts == current_facts()); }
+  void note_lost(const std::string& stream);
+  // Waits while more of a stream is not settled than the run's window allows.
+  void yield_turn(const Seat& seat);
   Facts current_facts() const;
 
   void made(std::string payload, std::uint64_t steps);
@@ -85,9 +90,7 @@ struct Inside {
   std::optional<link::Outcome> unfollowed;  // final, of versions alone
   std::string trouble;
   Clock::time_point version_came{};
-  std::unordered_map<std::string, std::uint64_t> settled;  // of our streams
   // ----
-  std::atomic<std::uint64_t> facts_generation{0};
   std::atomic<std::int64_t> version{-1};
   std::atomic<bool> stopping{false};
 

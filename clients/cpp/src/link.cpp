@@ -34,6 +34,11 @@ grpc::ChannelArguments arguments(const Target& target) {
   made.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long one attempt may take
   made.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);    // a new channel is a new connection
   if (local(target.address)) made.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  made.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // a connection of which only this end is left is noticed
+  made.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  made.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  made.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  if (!target.name.empty()) made.SetSslTargetNameOverride(target.name);
   made.SetMaxReceiveMessageSize(-1);  // weights; their tensors are checked one by one
   made.SetMaxSendMessageSize(-1);     // the welcome says what a payload may be
   return made;

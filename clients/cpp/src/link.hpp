@@ -15,6 +15,7 @@ struct Target {
   std::string token;
   bool tls = false;
   std::string ca, cert, key;  // PEM, not paths
+  std::string name;           // that the gateway's certificate is for; empty: the address
 };
 
 struct Hello {

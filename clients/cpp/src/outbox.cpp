@@ -4,12 +4,29 @@
 #include <limits>
 #include <utility>
 
+#include "farfield/sha256.hpp"
+
 namespace farfield {
+
+namespace {
+
+// The stream of an encoded fragment, in hexadecimal digits; nothing where it is something else. Behind the head (length,
+// schema, kind: nine bytes) come the run and then the stream, each with a tag and a length.
+std::string stream_of(const std::string& payload) {
+  constexpr std::size_t kHead = 9;
+  constexpr char kFragment = 1;
+  if (payload.size() < kHead + 2 || payload[kHead - 1] != kFragment || payload[kHead] != 0x22) return "";
+  const std::size_t at = kHead + 2 + static_cast<unsigned char>(payload[kHead + 1]);
+  if (payload.size() < at + 18 || payload[at] != 0x2A || payload[at + 1] != 16) return "";
+  return hex(payload.data() + at + 2, 16);
+}
+
+}  // namespace
 
 Outbox::Outbox(std::string folder, std::uint64_t quota, std::size_t memory, Tally& tally)
     : tally_(tally), bound_(memory), spool_(std::move(folder), quota) {}
 
-void Outbox::push(std::string payload, std::uint64_t steps) {
+bool Outbox::push(std::string payload, std::uint64_t steps) {
   Item item{std::move(payload), steps};
   const std::size_t size = item.payload.size();
   if (shut_.load()) return drop(item);
@@ -22,6 +39,7 @@ void Outbox::push(std::string payload, std::uint64_t steps) {
     fresh_.push_back(std::move(item));
   }
   changed();
+  return true;
 }
 
 void Outbox::shut() { shut_.store(true); }
@@ -47,7 +65,7 @@ bool Outbox::store() {
 // Writes to disk; false where it must stay in memory.
 bool Outbox::keep(Item& item) {
   switch (spool_.write(item.payload)) {
-    case Spool::Kept::kYes: add(tally_.spooled); break;
+    case Spool::Kept::kYes: break;
     case Spool::Kept::kQuota: drop(item); break;
     case Spool::Kept::kNoRoom:
     case Spool::Kept::kOff: return false;
@@ -56,9 +74,13 @@ bool Outbox::keep(Item& item) {
   return true;
 }
 
-void Outbox::drop(const Item& item) {
-  add(tally_.dropped);
+// There is no room: counted, and false.
+bool Outbox::drop(const Item& item) {
+  const std::string stream = stream_of(item.payload);
+  add(stream.empty() ? tally_.dropped_credits : tally_.dropped_fragments);
   add(tally_.dropped_steps, item.steps);
+  if (!stream.empty()) lost(stream);
+  return false;
 }
 
 void Outbox::adopt() {
@@ -79,6 +101,7 @@ bool Outbox::take(std::vector<std::string>& batch, std::uint64_t most, std::uint
     if (!batch.empty()) room = std::min(room, most - bytes);
     if (!take_one(flight, payload, room)) break;
     flight.skipped = flight.bytes > limit;
+    flight.stream = stream_of(payload);
     if (!flight.skipped) {
       bytes += flight.bytes;
       bytes_on_the_way_ += flight.bytes;
@@ -141,9 +164,9 @@ void Outbox::own_skipped() {
 void Outbox::land(Flight& flight) {
   if (flight.skipped || flight.refused) {
     add(tally_.refused);
+    if (!flight.stream.empty()) lost(flight.stream);
   } else {
-    add(tally_.acked);
-    add(tally_.acked_bytes, flight.bytes);
+    add(tally_.owned);
   }
   if (!flight.skipped) bytes_on_the_way_ -= flight.bytes;
   if (flight.origin.segment) {
@@ -166,7 +189,7 @@ Outbox::Left Outbox::left() {
   const std::lock_guard hold(mutex_);
   Left left;
   left.payloads = spool_.frames();
-  left.bytes = spool_.bytes();
+  left.bytes = left.spooled = spool_.bytes();
   const auto count = [&left](const Item& item) {
     ++left.payloads;
     ++left.in_memory;
@@ -187,8 +210,7 @@ std::uint64_t Outbox::on_the_way() {
 }
 
 void Outbox::note_spool() {
-  tally_.damaged.store(spool_.damaged());
-  tally_.lost_bytes.store(spool_.lost_bytes());
+  tally_.damaged_bytes.store(spool_.lost_bytes());
 }
 
 void Outbox::close() {

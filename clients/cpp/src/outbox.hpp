@@ -23,12 +23,13 @@ class Outbox {
   struct Left {
     std::uint64_t payloads = 0, bytes = 0;
     std::uint64_t in_memory = 0;  // of the payloads: gone when the process ends
+    std::uint64_t spooled = 0;    // of the bytes
   };
 
   Outbox(std::string folder, std::uint64_t quota, std::size_t memory, Tally& tally);
 
-  // Takes a payload. Any thread; never waits for a disk or a network.
-  void push(std::string payload, std::uint64_t steps);
+  // Takes a payload, or counts it as dropped. Any thread; never waits for a disk or a network.
+  bool push(std::string payload, std::uint64_t steps);
   // Drops what is pushed from now on.
   void shut();
   // Writes to disk what came; says whether anything did.
@@ -53,6 +54,8 @@ class Outbox {
 
   // Called after something came, or was owned.
   std::function<void()> changed = [] {};
+  // Called with a stream in which a fragment is missing for ever; perhaps while the outbox is locked.
+  std::function<void(const std::string&)> lost = [](const std::string&) {};
 
  private:
   struct Item {
@@ -63,12 +66,13 @@ class Outbox {
     Spool::Origin origin;  // without a segment: it is in memory
     Item item;             // in memory, or empty
     std::uint64_t bytes = 0;
+    std::string stream;    // of a fragment
     bool skipped = false;  // too large to be sent
     bool refused = false;
   };
 
   bool keep(Item& item);
-  void drop(const Item& item);
+  bool drop(const Item& item);
   bool take_one(Flight& flight, std::string& payload, std::uint64_t room);
   void land(Flight& flight);
   void own_skipped();

@@ -1,4 +1,5 @@
 // Counters in, the text that Prometheus reads out.
+#include <cstdio>
 #include <string>
 
 #include "farfield/client.hpp"
@@ -10,7 +11,7 @@ namespace {
 
 struct Line {
   const char* name;
-  const char* kind;
+  bool counter;
   const char* help;
   double value;
 };
@@ -40,41 +41,41 @@ std::string Session::prometheus() const {
   const Counters now = counters();
   const auto count = [](std::uint64_t value) { return static_cast<double>(value); };
   const Line lines[] = {
-      {"acted_total", "counter", "decisions", count(now.acted)},
-      {"fallbacks_total", "counter", "decisions made without a policy", count(now.fallbacks)},
-      {"episodes_total", "counter", "episodes that ended", count(now.episodes)},
-      {"fragments_total", "counter", "fragments finished", count(now.fragments)},
-      {"steps_total", "counter", "steps in them", count(now.steps)},
-      {"credits_total", "counter", "late rewards handed to the gateway", count(now.credits)},
-      {"sent_total", "counter", "payloads sent, again when sent again", count(now.sent)},
-      {"acked_total", "counter", "payloads that the gateway owns", count(now.acked)},
-      {"acked_bytes_total", "counter", "bytes that the gateway owns", count(now.acked_bytes)},
-      {"refused_total", "counter", "payloads that the gateway will never take", count(now.refused)},
-      {"spooled_total", "counter", "payloads written to disk", count(now.spooled)},
-      {"adopted_total", "counter", "payloads of dead processes, found on disk", count(now.adopted)},
-      {"dropped_total", "counter", "payloads for which there was no room", count(now.dropped)},
-      {"dropped_steps_total", "counter", "steps for which there was no room", count(now.dropped_steps)},
-      {"damaged_total", "counter", "spool files that ended in a torn frame", count(now.damaged)},
-      {"lost_bytes_total", "counter", "bytes behind torn frames", count(now.lost_bytes)},
-      {"settled_total", "counter", "fragments that the learner is done with", count(now.settled)},
-      {"versions_total", "counter", "versions that came", count(now.versions)},
-      {"connects_total", "counter", "times that the gateway let us in", count(now.connects)},
-      {"rubbish_total", "counter", "answers that made no sense", count(now.rubbish)},
-      {"waiting", "gauge", "payloads that are not owned yet", count(now.waiting)},
-      {"waiting_bytes", "gauge", "bytes that are not owned yet", count(now.waiting_bytes)},
-      {"memory_bytes", "gauge", "bytes of experience in memory", count(now.memory)},
-      {"version", "gauge", "version that is acted with; -1: none yet", static_cast<double>(now.version)},
-      {"version_age_seconds", "gauge", "seconds since it came", now.version_age},
-      {"lag", "gauge", "finished fragments that are not settled", count(now.lag)},
-      {"connected", "gauge", "1 while the gateway is there", now.connected ? 1.0 : 0.0},
+      {"acted", true, "decisions", count(now.acted)},
+      {"fallbacks", true, "decisions made without a policy", count(now.fallbacks)},
+      {"episodes", true, "episodes that ended", count(now.episodes)},
+      {"fragments", true, "fragments finished", count(now.fragments)},
+      {"steps", true, "steps in them", count(now.steps)},
+      {"credits", true, "late rewards handed to the gateway", count(now.credits)},
+      {"sent", true, "payloads sent, again when sent again", count(now.sent)},
+      {"owned", true, "payloads that the gateway owns", count(now.owned)},
+      {"refused", true, "payloads that the gateway will never take", count(now.refused)},
+      {"adopted", true, "payloads of dead processes, found on disk", count(now.adopted)},
+      {"dropped_fragments", true, "fragments for which there was no room", count(now.dropped_fragments)},
+      {"dropped_steps", true, "steps for which there was no room", count(now.dropped_steps)},
+      {"dropped_credits", true, "late rewards for which there was no room", count(now.dropped_credits)},
+      {"damaged_bytes", true, "bytes behind torn frames of the spool", count(now.damaged_bytes)},
+      {"waiting", false, "payloads that are not owned yet", count(now.waiting)},
+      {"waiting_bytes", false, "bytes that are not owned yet", count(now.waiting_bytes)},
+      {"memory_bytes", false, "of them, in memory", count(now.memory_bytes)},
+      {"spooled_bytes", false, "of them, on disk", count(now.spooled_bytes)},
+      {"ahead", false, "finished fragments that are not settled", count(now.ahead)},
+      {"versions", true, "versions that came", count(now.versions)},
+      {"version", false, "version that was acted with last; -1: none yet", static_cast<double>(now.version)},
+      {"newest", false, "newest version that came; -1: none yet", static_cast<double>(now.newest)},
+      {"lag", false, "versions between the two", count(now.lag)},
+      {"version_age_seconds", false, "seconds since the newest came", now.version_age},
+      {"reconnects", true, "connections after the first", count(now.reconnects)},
+      {"rubbish", true, "answers that made no sense", count(now.rubbish)},
+      {"connected", false, "1 while the gateway is there", now.connected ? 1.0 : 0.0},
   };
-  const std::string labels = "{run=\"" + escaped(inside_->options.run) + "\",policy=\"" +
-                             escaped(inside_->options.policy) + "\",client=\"" + escaped(inside_->options.client) +
+  const std::string labels = "{run=\"" + escaped(inside_->options.run) + "\",client=\"" +
+                             escaped(inside_->options.client) + "\",policy=\"" + escaped(inside_->options.policy) +
                              "\"}";
   std::string text;
   for (const Line& line : lines) {
-    const std::string name = std::string("farfield_client_") + line.name;
-    text += "# HELP " + name + " " + line.help + "\n# TYPE " + name + " " + line.kind + "\n";
+    const std::string name = std::string("farfield_session_") + line.name + (line.counter ? "_total" : "");
+    text += "# HELP " + name + " " + line.help + "\n# TYPE " + name + (line.counter ? " counter\n" : " gauge\n");
     text += name + labels + " " + number(line.value) + "\n";
   }
   return text;

@@ -49,6 +49,10 @@ Error::Kind kind_of(const link::Outcome& outcome) {
   }
 }
 
+[[noreturn]] void raise(const Inside& inside, const link::Outcome& refusal) {
+  throw Error(kind_of(refusal), "the gateway at " + inside.options.address + " refuses: " + refusal.text);
+}
+
 }  // namespace
 
 std::string default_spool() {
@@ -121,13 +125,12 @@ std::unique_ptr<Session> connect(Options options) {
   std::unique_ptr<Session> session(new Session(inside));
   inside->start();
   std::unique_lock hold(inside->mutex);
-  inside->event.wait_for(hold, seconds(inside->options.wait), [&] {
-    return inside->version >= 0 || inside->refusal || inside->unfollowed;
-  });
-  const auto refusal = inside->refusal ? inside->refusal : inside->unfollowed;
-  if (!refusal || inside->version >= 0) return session;
+  inside->event.wait_for(hold, seconds(inside->options.wait),
+                         [&] { return inside->welcome.has_value() || inside->refusal || inside->unfollowed; });
+  const auto refusal = inside->refusal;
   hold.unlock();
-  throw Error(kind_of(*refusal), "the gateway at " + inside->options.address + " refuses: " + refusal->text);
+  if (refusal) raise(*inside, *refusal);
+  return session;
 }
 
 Session::Session(std::shared_ptr<Inside> inside) : inside_(std::move(inside)) {}
@@ -137,16 +140,20 @@ Session::~Session() { close(inside_->tally.connected ? 2.0 : 0.0); }
 
 bool Session::wait(double timeout) {
   std::unique_lock hold(inside_->mutex);
-  inside_->event.wait_for(hold, seconds(timeout), [&] { return inside_->version >= 0 || inside_->ended(); });
+  inside_->event.wait_for(hold, seconds(timeout), [&] {
+    return inside_->version >= 0 || inside_->refusal || inside_->unfollowed || inside_->ended();
+  });
+  const auto refusal = inside_->refusal ? inside_->refusal : inside_->unfollowed;
+  if (refusal && inside_->version < 0) raise(*inside_, *refusal);
   return inside_->version >= 0;
 }
 
-void Session::credit(const Decision& decision, double reward, Mode mode, const std::string& id) {
+bool Session::credit(const Decision& decision, double reward, Mode mode, const std::string& id) {
   if (!(std::abs(reward) <= static_cast<double>(std::numeric_limits<float>::max()))) {
     spec_error("credit: expected a finite reward of 32 bits, came " + std::to_string(reward));
   }
   for (const auto& seat : inside_->all_seats()) {
-    if (seat->stream == decision.stream && seat->track->credit(decision.n, reward, mode == Mode::kSet)) return;
+    if (seat->stream == decision.stream && seat->track->credit(decision.n, reward, mode == Mode::kSet)) return true;
   }
   farfield::Credit credit;
   credit.run = inside_->options.run;
@@ -155,10 +162,10 @@ void Session::credit(const Decision& decision, double reward, Mode mode, const s
   credit.reward = reward;
   credit.set = mode == Mode::kSet;
   credit.id = id.empty() ? random_digits(32) : id;
-  if (inside_->forked()) return;
   std::string payload = encode(credit);
+  if (inside_->forked()) return false;
   add(inside_->tally.credits);
-  inside_->outbox.push(std::move(payload), 0);
+  return inside_->outbox.push(std::move(payload), 0);
 }
 
 Remaining Session::flush(double timeout) {
@@ -185,6 +192,7 @@ Remaining Session::close(double timeout) {
     return {};
   }
   if (inside_->ended()) return {};
+  for (const auto& seat : inside_->all_seats()) seat->track->end(true);  // those that are open
   flush(timeout);
   inside_->cut_all();
   inside_->outbox.shut();
@@ -216,28 +224,31 @@ Counters Session::counters() const {
   all.steps = tally.steps;
   all.credits = tally.credits;
   all.sent = tally.sent;
-  all.acked = tally.acked;
-  all.acked_bytes = tally.acked_bytes;
+  all.owned = tally.owned;
   all.refused = tally.refused;
-  all.spooled = tally.spooled;
   all.adopted = tally.adopted;
-  all.dropped = tally.dropped;
+  all.dropped_fragments = tally.dropped_fragments;
   all.dropped_steps = tally.dropped_steps;
-  all.damaged = tally.damaged;
-  all.lost_bytes = tally.lost_bytes;
-  all.settled = tally.settled;
+  all.dropped_credits = tally.dropped_credits;
+  all.damaged_bytes = tally.damaged_bytes;
   all.versions = tally.versions;
-  all.connects = tally.connects;
+  all.reconnects = std::max<std::uint64_t>(tally.connects, 1) - 1;
   all.rubbish = tally.rubbish;
   all.connected = tally.connected;
   const Outbox::Left left = inside_->outbox.left();
   all.waiting = left.payloads;
   all.waiting_bytes = left.bytes;
-  all.memory = inside_->outbox.memory();
-  all.version = inside_->version;
-  all.lag = all.fragments > all.settled ? all.fragments - all.settled : 0;
+  all.spooled_bytes = left.spooled;
+  all.memory_bytes = inside_->outbox.memory();
+  const auto seats = inside_->all_seats();
+  for (const auto& seat : seats) all.version = std::max(all.version, seat->track->version());
+  all.newest = inside_->version;
+  all.lag = all.version >= 0 && all.newest > all.version ? static_cast<std::uint64_t>(all.newest - all.version) : 0;
+  for (const auto& seat : seats) {
+    if (!seat->lost && seat->finished > seat->settled) all.ahead += seat->finished - seat->settled;
+  }
   const std::lock_guard hold(inside_->mutex);
-  if (all.version >= 0) {
+  if (all.newest >= 0) {
     all.version_age = std::chrono::duration<double>(Clock::now() - inside_->version_came).count();
   }
   return all;

@@ -3,33 +3,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <limits>
 
 namespace farfield {
 
 using Count = std::atomic<std::uint64_t>;
 
 struct Tally {
-  Count acted{0};      // decisions, all lanes counted
-  Count fallbacks{0};  // of them, those that no policy decided
-  Count episodes{0};   // that ended
-  Count fragments{0};  // finished
-  Count steps{0};      // in them
-  Count credits{0};    // that were handed to the gateway rather than added here
-  Count sent{0};       // payloads, again each time they are sent again
-  Count acked{0};      // payloads that are owned
-  Count acked_bytes{0};
-  Count refused{0};    // payloads that the gateway will never take
-  Count spooled{0};    // payloads written to disk
-  Count adopted{0};    // payloads of dead processes that were found on disk
-  Count dropped{0};    // payloads for which there was no room
-  Count dropped_steps{0};
-  Count damaged{0};    // files that ended in a torn frame
-  Count lost_bytes{0};  // behind torn frames
-  Count settled{0};    // fragments that the learner used or counted as not used
-  Count versions{0};   // that came
-  Count connects{0};   // times that the gateway let us in
-  Count rubbish{0};    // answers that made no sense
+  Count acted{0}, fallbacks{0}, episodes{0}, fragments{0}, steps{0}, credits{0}, sent{0}, owned{0}, refused{0},
+      adopted{0}, dropped_fragments{0}, dropped_steps{0}, dropped_credits{0}, damaged_bytes{0}, versions{0}, connects{0},
+      rubbish{0};  // client.hpp says what each is
   std::atomic<bool> connected{false};
 };
 

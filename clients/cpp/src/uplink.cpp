@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "farfield/wire.hpp"
 #include "inside.hpp"
 
 namespace farfield {
@@ -26,22 +27,22 @@ void let_in(Inside& inside, Line& line, const link::Welcome& welcome) {
     inside.welcome = welcome;
     inside.facts.seed = welcome.seed;
     if (welcome.steps > 0) inside.facts.steps = std::min<std::size_t>(welcome.steps, 1U << 20);
+    inside.facts.limit = std::min<std::uint64_t>(line.limit, LIMIT);
     inside.trouble.clear();
   }
-  inside.facts_generation.fetch_add(1);
   inside.tally.connected = true;
   add(inside.tally.connects);
   line.welcomed = true;
 }
 
 void settle(Inside& inside, const link::Received& received) {
-  const std::lock_guard hold(inside.mutex);
-  for (const auto& [stream, fragments] : received.settled) {
-    const auto known = inside.settled.find(stream);
-    if (known == inside.settled.end() || fragments <= known->second) continue;  // not of this session, or old
-    add(inside.tally.settled, fragments - known->second);
-    known->second = fragments;
+  if (received.settled.empty()) return;
+  for (const auto& seat : inside.all_seats()) {
+    for (const auto& [stream, fragments] : received.settled) {
+      if (stream == seat->stream && fragments > seat->settled) seat->settled = fragments;
+    }
   }
+  inside.wake();
 }
 
 // What comes down: the welcome, then what became of what was sent.
@@ -95,7 +96,7 @@ link::Outcome attempt(Inside& inside, bool& welcomed) {
   call.open(inside.hello);
   std::thread receiver([&] { receive(inside, call, line); });
   pump(inside, call, line);
-  call.cancel();
+  if (line.open) call.cancel();  // otherwise it has ended, and says why
   receiver.join();
   welcomed = line.welcomed;
   inside.tally.connected = false;

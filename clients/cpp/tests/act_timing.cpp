@@ -24,6 +24,7 @@ int main() {
   options.spec = testing::lander_spec();
   options.spool = folder.path();
   auto app = connect(options);
+  if (!app->wait(20.0)) return 1;
   auto episode = app->episode();
   std::atomic<bool> stop{false};
   std::thread versions([&] {

@@ -80,8 +80,8 @@ int play_in_c(const char* address, const char* spool) {
   MUST(ff_flush(app, 20.0, &remaining));
   CHECK(remaining.payloads == 0);
   MUST(ff_counters_get(app, &counters));
-  CHECK(counters.acted == 31 && counters.dropped == 0 && counters.connected == 1);
-  CHECK(counters.acked == counters.fragments);
+  CHECK(counters.acted == 31 && counters.dropped_fragments == 0 && counters.connected == 1);
+  CHECK(counters.owned == counters.fragments);
   CHECK(ff_prometheus(app, NULL, 0) > 1000);
   CHECK(ff_prometheus(app, text, sizeof text) > 1000 && strlen(text) == sizeof text - 1);
   MUST(ff_close(app, 20.0, NULL));

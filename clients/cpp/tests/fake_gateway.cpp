@@ -77,7 +77,11 @@ struct FakeGateway::Body final : v1::Gateway::Service {
       bool twice = false;
       {
         const std::lock_guard hold(mutex);
-        if (!take(up, owned, streams, down)) return {grpc::StatusCode::UNAVAILABLE, "dropped"};
+        if (!take(up, owned, streams, down)) {
+          down.set_owned(owned);
+          call->Write(down);
+          return {grpc::StatusCode::UNAVAILABLE, "dropped"};
+        }
         if (ways.hold) continue;
         down.set_owned(ways.overstate ? owned + 1000 : owned);
         twice = ways.repeat;

@@ -75,6 +75,17 @@ Net make_net(std::uint64_t number, std::size_t width, int favourite, const Spec&
   layers.dense("policy/1", "policy/0/tanh", width, width, 0.3F);
   layers.nodes.add(node("policy/1/tanh", "tanh", "policy/1"));
   layers.dense("logits", "policy/1/tanh", width, 4, favourite < 0 ? 0.1F : 0.0F);
+  const bool masked = spec.observations.size() > 1;
+  if (masked) {
+    Json given = node("input/mask", "input", "mask");
+    Json shape = Json::object();
+    given.set("options", shape.set("dtype", "float32").set("shape", Json(std::vector<Json>{4})));
+    layers.nodes.add(given);
+    Json over = node("masked", "mask", "logits");
+    Json value = Json::object();
+    over.set("inputs", Json(std::vector<Json>{"logits", "input/mask"})).set("options", value.set("value", -1e9));
+    layers.nodes.add(over);
+  }
   if (favourite >= 0) layers.tensors.back().second.as<float>()[favourite] = 50.0F;
 
   Json tensors = Json::object();
@@ -87,7 +98,7 @@ Net make_net(std::uint64_t number, std::size_t width, int favourite, const Spec&
     references.set(name, reference.set("sha256", hex(sha256(array.bytes.data(), array.bytes.size()))));
   }
   Json head = Json::object();
-  head.set("action", "action").set("kind", "categorical").set("inputs", Json(std::vector<Json>{"logits"}));
+  head.set("action", "action").set("kind", "categorical").set("inputs", Json(std::vector<Json>{masked ? "masked" : "logits"}));
   Json network = Json::object();
   network.set("nodes", layers.nodes).set("tensors", tensors).set("heads", Json(std::vector<Json>{head}));
   network.set("outputs", Json::object()).set("memory", Json::object());

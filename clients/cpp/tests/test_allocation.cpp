@@ -51,6 +51,7 @@ class Allocation : public ::testing::TestWithParam<bool> {
     options.flush = 0.0;
     options.wait = GetParam() ? 20.0 : 0.0;
     auto app = connect(options);
+    EXPECT_EQ(app->wait(GetParam() ? 20.0 : 0.0), GetParam());
     EXPECT_TRUE(testing::eventually([&] { return app->counters().connected; }));
     return app;
   }
@@ -85,10 +86,9 @@ TEST_P(Allocation, none_with_masks_and_names) {
 TEST_P(Allocation, none_in_end) {
   auto app = start(testing::lander_spec());
   auto episode = app->episode();
-  bool truncated = false;
   const auto step = [&] {
     episode.act(kObs, 8);
-    episode.end(truncated = !truncated, kObs, 8);
+    episode.end();
   };
   EXPECT_EQ(taken_by(step, 300), 0U);
 }

@@ -56,7 +56,8 @@ TEST(TheLander, begins_high_in_the_middle_with_a_random_push) {
 TEST(TheLander, set_down_on_the_pad_it_comes_to_rest) {
   Lander task(2);
   task.reset();
-  task.place(0.15F);
+  for (int i = 0; i < 20; ++i) task.step(kNothing);  // until the legs are spread
+  task.place(0.1F);
   Step step;
   double reward = 0.0;
   for (int i = 0; i < kLimit && !step.terminated; ++i) {

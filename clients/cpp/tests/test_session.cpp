@@ -43,6 +43,14 @@ struct Sessions : ::testing::Test {
     return made;
   }
 
+  // Connects, and waits for the version that was published.
+  std::unique_ptr<Session> start() { return start(options()); }
+  std::unique_ptr<Session> start(const Options& given) {
+    auto app = connect(given);
+    EXPECT_TRUE(app->wait(20.0));
+    return app;
+  }
+
   void publish(std::int64_t number, int favourite = -1) {
     gateway.publish(number, announce(make_net(static_cast<std::uint64_t>(number), 16, favourite)));
   }
@@ -91,7 +99,7 @@ struct Sessions : ::testing::Test {
 
 TEST_F(Sessions, every_step_arrives_and_nothing_is_left) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   {
     auto episode = app->episode();
     play(episode, 100);
@@ -104,9 +112,10 @@ TEST_F(Sessions, every_step_arrives_and_nothing_is_left) {
   EXPECT_EQ(now.steps, 100U);
   EXPECT_EQ(now.fallbacks, 0U);
   EXPECT_EQ(now.fragments, 7U);
-  EXPECT_EQ(now.acked, 7U);
+  EXPECT_EQ(now.owned, 7U);
   EXPECT_EQ(now.episodes, 1U);
   EXPECT_EQ(now.version, 0);
+  EXPECT_EQ(now.lag, 0U);
   EXPECT_TRUE(now.connected);
   EXPECT_TRUE(app->close(20.0).none());
   EXPECT_EQ(folder.files(), 0U);
@@ -114,7 +123,7 @@ TEST_F(Sessions, every_step_arrives_and_nothing_is_left) {
 
 TEST_F(Sessions, the_gateway_says_seed_and_rows_and_fragments_name_their_run) {
   publish(3);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 17);
   ASSERT_TRUE(eventually([&] { return fragments().size() == 1; }));
@@ -129,20 +138,20 @@ TEST_F(Sessions, the_gateway_says_seed_and_rows_and_fragments_name_their_run) {
 TEST_F(Sessions, a_connection_that_breaks_again_and_again_loses_nothing) {
   publish(0);
   gateway.change([](auto& ways) { ways.drop_after = 3; });
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 200);
   episode.end();
   EXPECT_TRUE(app->flush(60.0).none());
   EXPECT_EQ(steps_there(), 200U);
   EXPECT_GT(gateway.calls(), 3);
-  EXPECT_GE(app->counters().sent, app->counters().acked);
+  EXPECT_GE(app->counters().sent, app->counters().owned);
 }
 
 TEST_F(Sessions, acks_that_are_repeated_or_overstated_do_no_harm) {
   publish(0);
   gateway.change([](auto& ways) { ways.repeat = true; });
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 50);
   EXPECT_TRUE(app->flush(20.0).none());
@@ -155,7 +164,7 @@ TEST_F(Sessions, acks_that_are_repeated_or_overstated_do_no_harm) {
 
 TEST_F(Sessions, a_gateway_that_stops_and_comes_back_gets_everything) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   for (int i = 0; i < 3; ++i) {
     play(episode, 40);
@@ -211,7 +220,7 @@ TEST_F(Sessions, the_first_version_takes_over_from_the_fallback) {
 
 TEST_F(Sessions, a_new_version_is_taken_up_by_the_next_act) {
   publish(1, 0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   for (int favourite = 0; favourite < 4; ++favourite) {
     publish(10 + favourite, favourite);
@@ -220,11 +229,12 @@ TEST_F(Sessions, a_new_version_is_taken_up_by_the_next_act) {
     episode.reward(0.0);
   }
   EXPECT_EQ(app->counters().version, 13);
+  EXPECT_EQ(app->counters().newest, 13);
 }
 
 TEST_F(Sessions, tensors_that_did_not_change_need_not_come_again) {
   publish(1, 0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   EXPECT_EQ(episode.act(kObs, 8), 0);
   // Hidden layers are those of version 1; only the last layer comes.
@@ -237,7 +247,7 @@ TEST_F(Sessions, tensors_that_did_not_change_need_not_come_again) {
 
 TEST_F(Sessions, rubbish_from_the_gateway_is_counted_and_asked_for_again) {
   publish(1, 2);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   std::string damaged = announce(make_net(2, 16, 3));
   damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
@@ -258,7 +268,7 @@ TEST_F(Sessions, a_version_of_another_spec_is_not_acted_with) {
   Spec other = testing::lander_spec();
   other.observations[0].name = "obs/other";
   publish(1, 2);
-  auto app = connect(options());
+  auto app = start();
   gateway.push(announce(make_net(2, 16, 3, other)));
   ASSERT_TRUE(eventually([&] { return app->counters().rubbish > 0; }));
   EXPECT_EQ(app->version(), 1);
@@ -287,7 +297,7 @@ TEST_F(Sessions, a_refusal_for_good_is_raised_while_connect_waits) {
 
 TEST_F(Sessions, a_refusal_that_comes_later_stops_sending_and_not_acting) {
   publish(0, 1);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 20);
   gateway.stop();
@@ -299,7 +309,7 @@ TEST_F(Sessions, a_refusal_that_comes_later_stops_sending_and_not_acting) {
   EXPECT_EQ(episode.act(kObs, 8), 1);
   EXPECT_FALSE(app->flush(20.0).none()) << "and does not wait for what will not happen";
   EXPECT_EQ(gateway.calls(), calls);
-  EXPECT_GT(app->counters().spooled, 0U);
+  EXPECT_GT(app->counters().spooled_bytes, 0U);
 }
 
 TEST_F(Sessions, too_many_is_tried_again) {
@@ -315,10 +325,8 @@ TEST_F(Sessions, too_many_is_tried_again) {
 
 TEST_F(Sessions, versions_that_are_refused_do_not_stop_experience) {
   gateway.change([](auto& ways) { ways.versions_code = 7; });
-  EXPECT_THROW(connect(options()), Error);
-  Options late = options();
-  late.wait = 0.0;
-  auto app = connect(late);
+  auto app = connect(options());
+  EXPECT_THROW(app->wait(20.0), Error);
   auto episode = app->episode();
   play(episode, 40);
   episode.end();
@@ -330,23 +338,40 @@ TEST_F(Sessions, refused_payloads_are_dropped_and_counted) {
   gateway.change([](auto& ways) {
     ways.unwanted = [](const std::string& payload) { return decode_fragment(payload).first.seq % 2 == 1; };
   });
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 161);  // ten fragments, and one row
   ASSERT_TRUE(eventually([&] { return app->counters().waiting == 0; }));
   EXPECT_EQ(app->counters().refused, 5U);
-  EXPECT_EQ(app->counters().acked, 5U);
+  EXPECT_EQ(app->counters().owned, 5U);
   EXPECT_NE(app->trouble().find("unwanted"), std::string::npos);
 }
 
-TEST_F(Sessions, settled_fragments_are_counted_once) {
+TEST_F(Sessions, after_a_gap_the_next_episode_has_a_stream_of_its_own) {
+  publish(0);
+  gateway.change([](auto& ways) {
+    ways.unwanted = [](const std::string& payload) { return decode_fragment(payload).first.seq == 1; };
+  });
+  auto app = start();
+  auto episode = app->episode();
+  play(episode, 40);
+  const std::string before = episode.decision().stream;
+  ASSERT_TRUE(eventually([&] { return app->counters().refused == 1; }));
+  play(episode, 1);
+  EXPECT_EQ(episode.decision().stream, before);
+  episode.end();
+  play(episode, 1);
+  EXPECT_NE(episode.decision().stream, before);
+}
+
+TEST_F(Sessions, settled_fragments_are_not_ahead) {
   publish(0);
   gateway.change([](auto& ways) { ways.settle = ways.repeat = true; });
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 161);
-  ASSERT_TRUE(eventually([&] { return app->counters().settled == 10; }));
-  EXPECT_EQ(app->counters().lag, 0U);
+  EXPECT_EQ(app->counters().fragments, 10U);
+  ASSERT_TRUE(eventually([&] { return app->counters().ahead == 0; }));
 }
 
 TEST_F(Sessions, the_next_process_delivers_what_the_last_one_could_not) {
@@ -359,7 +384,7 @@ TEST_F(Sessions, the_next_process_delivers_what_the_last_one_could_not) {
     play(episode, 50);
     episode.end();
     const Remaining left = app->close(0.0);
-    EXPECT_EQ(left.payloads, 4U);
+    EXPECT_EQ(left.payloads, 1U);
     EXPECT_EQ(left.in_memory, 0U);
     EXPECT_GT(left.bytes, 0U);
   }
@@ -367,7 +392,7 @@ TEST_F(Sessions, the_next_process_delivers_what_the_last_one_could_not) {
   auto app = connect(absent);
   ASSERT_TRUE(eventually([&] { return steps_there() == 50; }));
   ASSERT_TRUE(eventually([&] { return app->counters().waiting == 0; }));
-  EXPECT_EQ(app->counters().adopted, 4U);
+  EXPECT_EQ(app->counters().adopted, 1U);
   EXPECT_TRUE(app->close(20.0).none());
   EXPECT_EQ(folder.files(), 0U);
 }
@@ -383,12 +408,13 @@ TEST_F(Sessions, without_a_spool_memory_keeps_what_it_can_and_drops_the_rest) {
   play(episode, 2000);
   episode.end();
   const Counters now = app->counters();
-  EXPECT_GT(now.dropped, 0U);
-  EXPECT_LE(now.memory, 20000U);
-  EXPECT_EQ(now.waiting + now.dropped, now.fragments);
+  EXPECT_GT(now.dropped_fragments, 0U);
+  EXPECT_LE(now.memory_bytes, 20000U);
+  EXPECT_EQ(now.waiting + now.dropped_fragments, now.fragments);
   gateway.start();
   EXPECT_TRUE(app->flush(60.0).none());
-  EXPECT_EQ(app->counters().acked + app->counters().dropped, now.fragments);
+  const Counters then = app->counters();
+  EXPECT_EQ(then.owned + then.dropped_fragments, then.fragments);
   EXPECT_EQ(folder.files(), 0U);
 }
 
@@ -396,7 +422,7 @@ TEST_F(Sessions, rows_that_wait_are_sent_after_a_while) {
   publish(0);
   Options quick = options();
   quick.flush = 0.05;
-  auto app = connect(quick);
+  auto app = start(quick);
   auto episode = app->episode();
   play(episode, 5);
   EXPECT_TRUE(eventually([&] { return steps_there() == 4; })) << "the row that is open stays";
@@ -406,7 +432,7 @@ TEST_F(Sessions, rows_that_wait_are_sent_after_a_while) {
 
 TEST_F(Sessions, an_exception_truncates_and_a_normal_end_terminates) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   try {
     auto episode = app->episode();
     play(episode, 3);
@@ -429,7 +455,7 @@ TEST_F(Sessions, an_exception_truncates_and_a_normal_end_terminates) {
 
 TEST_F(Sessions, a_reward_that_comes_later_is_added_here_or_travels) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   episode.act(kObs, 8);
   const Decision first = episode.decision();
@@ -456,7 +482,7 @@ TEST_F(Sessions, a_reward_that_comes_later_is_added_here_or_travels) {
 
 TEST_F(Sessions, wrong_observations_are_errors_and_change_nothing) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 2);
   const float wrong[8] = {0, 0, 0, 0, 0, 0, 0, 0.0F / 0.0F};
@@ -500,7 +526,7 @@ TEST_F(Sessions, the_token_and_the_config_travel) {
 
 TEST_F(Sessions, decisions_of_others_are_marked) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   episode.record(kObs, 8, 2, 1.0, "person");
   episode.record({{"obs", View(kObs, 8)}}, {{"action", View(std::vector<std::int64_t>{3})}}, 1.0, "person");
@@ -536,7 +562,7 @@ TEST_F(Sessions, masks_are_obeyed_by_policy_and_fallback) {
 
 TEST_F(Sessions, lanes_act_together_and_end_apart) {
   publish(0, 3);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode(3);
   std::vector<float> obs(24, 0.5F);
   std::int64_t actions[3];
@@ -561,7 +587,7 @@ TEST_F(Sessions, lanes_act_together_and_end_apart) {
 
 TEST_F(Sessions, episodes_of_many_threads_share_a_session) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   std::vector<std::thread> threads;
   std::atomic<bool> stop{false};
   for (int t = 0; t < 4; ++t) {
@@ -589,7 +615,7 @@ TEST_F(Sessions, episodes_of_many_threads_share_a_session) {
 
 TEST_F(Sessions, an_episode_outlives_its_session) {
   publish(0, 2);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 5);
   app->close(20.0);
@@ -621,20 +647,20 @@ TEST_F(Sessions, a_seed_told_late_holds_from_the_next_episode_on) {
 
 TEST_F(Sessions, counters_can_be_read_by_prometheus) {
   publish(4);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 3);
   const std::string text = app->prometheus();
-  EXPECT_NE(text.find("# TYPE farfield_client_acted_total counter\n"), std::string::npos);
-  EXPECT_NE(text.find("farfield_client_acted_total{run=\"lander\",policy=\"main\",client=\""), std::string::npos);
-  EXPECT_NE(text.find("\"} 3\n"), std::string::npos);
-  EXPECT_NE(text.find("farfield_client_version{"), std::string::npos);
+  EXPECT_NE(text.find("# TYPE farfield_session_acted_total counter\n"), std::string::npos);
+  EXPECT_NE(text.find("farfield_session_acted_total{run=\"lander\",client=\""), std::string::npos);
+  EXPECT_NE(text.find("policy=\"main\"} 3\n"), std::string::npos);
+  EXPECT_NE(text.find("farfield_session_version{"), std::string::npos);
 }
 
 #if !defined(FARFIELD_SANITIZED)
 TEST_F(Sessions, a_child_of_the_process_neither_hangs_nor_sends) {
   publish(0);
-  auto app = connect(options());
+  auto app = start();
   auto episode = app->episode();
   play(episode, 3);
   const pid_t child = fork();

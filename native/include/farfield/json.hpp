@@ -9,6 +9,9 @@
 
 namespace farfield {
 
+/// How many bytes the first character of some UTF-8 takes; 0 where it is none (overlong forms and surrogates are none).
+std::size_t utf8_step(std::string_view text);
+
 /// A JSON value. Objects keep the order in which their keys came; a key that comes twice has its last value.
 class Json {
  public:

@@ -30,6 +30,8 @@ EXTRAS = {  # extra -> the packages that it brings
     "box2d": ("box2d",),
     "envpool": ("envpool",),
     "onnx": ("onnx", "onnxruntime"),
+    "server": ("litestar", "uvicorn", "prometheus-client"),
+    "rl4sys": ("pyyaml",),
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
 }
@@ -149,18 +151,18 @@ def _processes() -> Iterator[Finding]:
     orphans = sorted(orphaned(Path("/proc")))
     if orphans:
         pids = " ".join(map(str, orphans))
-        yield Finding("processes", "bad", f"{len(orphans)} actors without a learner", f"kill {pids}")
+        yield Finding("processes", "bad", f"{len(orphans)} actors or learners without a parent", f"kill {pids}")
     else:
-        yield Finding("processes", "good", "no actor without its learner")
+        yield Finding("processes", "good", "no actor without its learner, no learner without its gateway")
 
 
 def orphaned(proc: Path) -> Iterator[int]:
-    """Find processes of actors whose parent is not the learner that their command line names."""
+    """Find actors and live learners whose parent is not the process that their command line names."""
     for folder in proc.glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode(errors="replace").strip("\0").split("\0")
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it ended meanwhile, or belongs to somebody else
             continue
-        if words[1:3] == ["-m", "farfield.acting"] and parent != words[-1]:
+        if words[1:3] in (["-m", "farfield.acting"], ["-m", "farfield.live"]) and parent != words[-1]:
             yield int(folder.name)

@@ -95,14 +95,13 @@ class Learners:
         self._thread.join()
 
     def _run(self) -> None:
-        asked = False
         try:
             self._watch()
-            asked = True
+        except Exception:
+            log.exception("nobody looks after learners any more")
+            self._lost()
         finally:
             self._end()
-            if not asked:
-                self._lost()
 
     def _watch(self) -> None:
         """Follow orders and look after everybody until the order is to stop."""

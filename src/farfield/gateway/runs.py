@@ -93,7 +93,7 @@ class Runs:
         pinned = folder / "spec.json"
         spec = wiring.pinned_spec(folder) if pinned.is_file() else None
         # No append waits for room: the loop that serves everybody calls it.
-        patient = msgspec.structs.replace(config, transport=config.transport | {"wait": 0.0})
+        prompt = {"wait": 0.0} if config.transport["kind"] == "disk" else {}
 
         def pin(first: Spec) -> None:
             wiring.pin_spec(folder, first)
@@ -110,7 +110,7 @@ class Runs:
             seed=config.seed, steps=config.lanes.steps, window=config.window, credit_window=config.credit_window
         )
         limits = Limits(payload=self._settings.limit, quota=self._settings.quota)
-        transport, _ = wiring.transport_of(patient, folder)
+        transport, _ = wiring.transport_of(msgspec.structs.replace(config, transport=config.transport | prompt), folder)
         try:
             hosted = Hosted(
                 run, log=transport, spec=spec, pin=pin, facts=facts, limits=limits, newest=newest, draw=noise.draw

@@ -68,6 +68,11 @@ def resolve(file: Path | None, options: Section) -> Settings:
         raise ConfigError(f"{where}: {error}") from error
     if settings.quota < settings.limit:
         settings = msgspec.structs.replace(settings, quota=settings.limit)  # one payload must be able to travel
+    if settings.tls is not None and file is not None:
+        places = {
+            key: str(file.parent / path) if path else "" for key, path in msgspec.structs.asdict(settings.tls).items()
+        }
+        settings = msgspec.structs.replace(settings, tls=Tls(**places))
     given = [key for key in ("run", "env", "transport") if key in settings.defaults]
     if given:
         raise ConfigError(f"{where}: [defaults] {', '.join(given)} cannot be the same for all runs: leave it out")

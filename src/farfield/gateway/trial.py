@@ -21,6 +21,8 @@ PATIENCE = 120.0  # seconds for imports on a machine that is busy
 
 def attempt(wanted: Section, kept: Section | None = None, *, environment: Mapping[str, str]) -> RunConfig:
     """Ask a new process whether `wanted` can be a run's config, or that of a run which was begun with `kept`."""
+    if kept is None and _plain(wanted):
+        return configs.decode(wanted)
     question = msgspec.json.encode({"wanted": wanted, "kept": kept})
     command = [sys.executable, "-m", "farfield.gateway.trial"]
     try:
@@ -53,9 +55,20 @@ def whole(wanted: Section, kept: Section | None) -> RunConfig:
     from farfield.learning import feeds, replay
 
     configs.section_of(config.feed, replay if kind == "replay" else feeds, "feed")
-    transport = configs.plugin("transports", config.transport["kind"])
-    configs.section_of({"folder": "log"} | config.transport, transport, "transport")
+    kind = config.transport["kind"]
+    transport = configs.plugin("transports", kind)
+    if not getattr(transport, "DURABLE", False):
+        raise ConfigError(f"[transport] kind = {kind!r} would not outlive the gateway: leave the section out, for disk")
+    place = {"folder": "log"} if kind == "disk" else {}
+    configs.section_of(place | config.transport, transport, "transport")
     return config
+
+
+def _plain(wanted: Section) -> bool:
+    """Say whether there is nothing in it that an algorithm, a feed or a transport would have to look at."""
+    algorithm = wanted.get("algorithm", {"kind": "ppo"})
+    ours = algorithm.keys() <= {"kind"} and algorithm.get("kind", "ppo") in configs.kinds("learning.algorithms")
+    return ours and not wanted.get("feed") and wanted["transport"] == {"kind": "disk"}
 
 
 def main() -> None:

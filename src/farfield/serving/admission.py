@@ -1,10 +1,10 @@
-"""What a client sent in (fragment, credit, spec); nothing out, or a SpecError that names what was expected and came."""
+"""A fragment or a credit of a client in; nothing out, or a SpecError that names what was expected and what came."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from farfield.canonical import from_json, spec_hash, to_json
+from farfield.canonical import spec_hash
 from farfield.errors import SpecError, nearest
 from farfield.serving.fieldrules import actions, differs, finite, numbers, observations
 from farfield.types import Array, Columns, Credit, Field, Fragment, Spec
@@ -125,26 +125,6 @@ def check_credit(credit: Credit, run: str) -> None:
     _check_words("id", credit.id)
 
 
-def compare(run: str, expected: Spec, came: Spec) -> None:
-    """Refuse another spec, naming the first thing in which it differs."""
-    if expected == came or spec_hash(expected) == spec_hash(came):
-        return
-    cure = "use the spec that the run has, or connect to another run"
-    exact = from_json(to_json(came), Spec)
-    for kind in ("observations", "actions"):
-        ours, theirs = getattr(expected, kind), getattr(exact, kind)
-        if [field.name for field in ours] != [field.name for field in theirs]:
-            names = [field.name for field in ours], [field.name for field in theirs]
-            raise SpecError(f"spec of run {run!r}: {kind}: expected {names[0]} in this order, came {names[1]}: {cure}")
-        for our, their in zip(ours, theirs, strict=True):
-            for part in Field.__struct_fields__:
-                if getattr(our, part) != getattr(their, part):
-                    raise SpecError(
-                        f"spec of run {run!r}: field {our.name!r}: {part}: expected {_show(getattr(our, part))}, "
-                        f"came {_show(getattr(their, part))}: {cure}"
-                    )
-
-
 def _check_mask(field: Field, columns: Columns, steps: int) -> None:
     """Refuse actions that their mask forbids; a row in which nothing is allowed forbids nothing."""
     mask, valid = columns[field.mask][:steps] != 0, columns["valid"]
@@ -232,8 +212,3 @@ def _check_memory(rest: Columns, memory: Mapping[str, tuple[int, ...]] | None, l
 def _check_words(name: str, words: str) -> None:
     if len(words) > _WORDS or not (words.isprintable() or not words):
         raise SpecError(f"{name}: expected at most {_WORDS} printable characters, came {words[:64]!r}")
-
-
-def _show(value: object) -> str:
-    text = repr(list(value)) if isinstance(value, tuple) else repr(value)
-    return text if len(text) <= 120 else f"{text[:120]}…"

@@ -39,6 +39,8 @@ class Asking:
                 replies, self._replies = self._replies, []
                 for reply in replies:
                     await context.write(reply)
+            if reader.done():
+                reader.result()  # raises what nobody foresaw
         finally:
             reader.cancel()
 

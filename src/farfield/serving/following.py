@@ -38,9 +38,12 @@ class Following:
             self._listeners += (changed,)
         return lambda: self._ignore(changed)
 
-    def close(self) -> None:
-        """Stop following."""
+    def stop(self) -> None:
+        """Follow no longer; where the log is closed next, its thread ends at once."""
         self._closing.set()
+
+    def join(self) -> None:
+        """Wait for the thread to end."""
         self._thread.join()
 
     def _ignore(self, changed: Callable[[], None]) -> None:

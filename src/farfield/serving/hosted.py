@@ -1,8 +1,10 @@
 """One run as the gateway sees it: payloads of clients in, checked and handed to its log; its versions out."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from threading import RLock
 from typing import NamedTuple
@@ -11,20 +13,22 @@ from msgspec import Struct
 
 from farfield import __version__
 from farfield.codec import decode_credit, decode_fragment, kind_of
-from farfield.errors import ConfigError, ConflictError, CorruptError, FullError, MissingError, SpecError
+from farfield.errors import ConfigError, ConflictError, CorruptError, FarfieldError, FullError, MissingError, SpecError
 from farfield.protocols import Transport
-from farfield.serving.admission import Admission, check_credit, compare
+from farfield.serving.admission import Admission, check_credit
 from farfield.serving.following import Following, Newest
 from farfield.serving.letters import Letters, Tail
 from farfield.serving.marks import Marks
 from farfield.serving.predictor import Answer, Ask, Draw, Predictor
 from farfield.serving.releases import Release
+from farfield.serving.specs import compare, sound
 from farfield.serving.tallies import Counters, Tallies
 from farfield.types import Buffer, Credit, Cursor, Fragment, Hello, Spec, Welcome
 
 EXPERIENCES, UPDATES, DEAD, PROBES = "experiences", "model_updates", "experiences.dead", "probes"
 LIBRARY = f"farfield {__version__}"
 PROBE, PROBES_KEPT = 64 << 10, 100  # bytes of one, and how many are kept
+logger = logging.getLogger("farfield.gateway")
 _READ = 256  # records at a time when marks are read back
 
 
@@ -107,6 +111,7 @@ class Hosted:
             if self._admission is None:
                 if hello.spec is None:
                     raise SpecError(f"run {self.run!r} has no spec yet: its first client says what it sees and does")
+                sound(hello.spec)
                 admission = Admission(hello.spec, run=self.run, lanes=self.limits.lanes)
                 self._pin(admission.spec)
                 self._admission = admission
@@ -131,10 +136,10 @@ class Hosted:
     def take(self, payload: Buffer, sender: str) -> "Taken":
         """Append, and say which stream it was of."""
         try:
-            if kind_of(payload) == "Credit":
-                return self._take_credit(decode_credit(payload), payload, sender)
-            fragment = decode_fragment(payload, limit=self.limits.payload)
-            return Taken(self._take_fragment(fragment, payload, sender), fragment.stream)
+            came, steps = self._examine(payload)
+            if isinstance(came, Credit):
+                return self._take_credit(came, payload, sender)
+            return Taken(self._take_fragment(came, steps, payload, sender), came.stream)
         except (SpecError, CorruptError) as error:
             self.refuse(str(error), sender, payload)
             raise
@@ -195,14 +200,33 @@ class Hosted:
 
     def close(self) -> None:
         """Stop following, and close the log: what is on its way becomes durable or fails."""
-        self._following.close()
+        self._following.stop()
         self._log.close()
+        self._following.join()
 
-    def _take_fragment(self, fragment: Fragment, payload: Buffer, sender: str) -> "Future[None]":
+    def _examine(self, payload: Buffer) -> tuple[Fragment | Credit, int]:
+        """Give what a payload holds and its steps; whatever is wrong with it is said, and never stops a client."""
+        if len(payload) > self.limits.payload:
+            raise CorruptError(
+                f"{len(payload)} bytes are over the limit of {self.limits.payload}: use fewer steps or lanes"
+            )
         if self._admission is None:
-            raise MissingError(f"run {self.run!r} has no spec yet: say hello first")
-        release, name = self.release(), (fragment.stream, fragment.seq)
-        steps = self._admission.check(fragment, None if release is None else release.memory)
+            raise ConflictError(f"run {self.run!r} has no spec yet: say hello first")
+        try:
+            if kind_of(payload) == "Credit":
+                credit = decode_credit(payload)
+                check_credit(credit, self.run)
+                return credit, 0
+            fragment, release = decode_fragment(payload), self.release()
+            return fragment, self._admission.check(fragment, None if release is None else release.memory)
+        except FarfieldError:
+            raise
+        except Exception as error:
+            logger.exception("a payload could not be checked")
+            raise CorruptError("the gateway could not check this payload; its log says why") from error
+
+    def _take_fragment(self, fragment: Fragment, steps: int, payload: Buffer, sender: str) -> "Future[None]":
+        name = fragment.name[1:]
         with self._lock:
             known = self._done if self._marks.known(*name) else self._pending.get(name)
             if known is not None:
@@ -236,7 +260,6 @@ class Hosted:
                 tally.version = stored.version
 
     def _take_credit(self, credit: Credit, payload: Buffer, sender: str) -> Taken:
-        check_credit(credit, self.run)
         future = self._store(payload, credit.stream)
         with self._lock:
             self._tallies.total.credits += 1
@@ -252,8 +275,8 @@ class Hosted:
                 return
             for record in records:
                 if kind_of(record.payload) == "Fragment":
-                    fragment = decode_fragment(record.payload)
-                    self._marks.add(fragment.stream, fragment.seq)
+                    with suppress(FarfieldError):  # what the disk damaged is for its reader to say
+                        self._marks.add(*decode_fragment(record.payload).name[1:])
 
     def _tidy(self) -> None:
         self._letters.trim()

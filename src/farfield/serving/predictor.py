@@ -1,6 +1,8 @@
 """Requests to act in, one run of the network for all that wait, answers out."""
 
 import asyncio
+import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from msgspec import Struct
 
-from farfield.errors import ConfigError, FarfieldError, MissingError, SpecError, nearest
+from farfield.errors import ConfigError, CorruptError, FarfieldError, MissingError, SpecError, nearest
 from farfield.serving.fieldrules import Rule, numbers, observations
 from farfield.serving.policies import NumpyPolicy
 from farfield.serving.releases import Release
@@ -16,6 +18,8 @@ from farfield.types import Array, Columns, Memory, Noise, noise_blocks
 
 SIZES = (1, 4, 16, 64, 256, 1024)  # lanes that programs are compiled for: a few, since each has buffers of its own
 INLINE = 0.002  # seconds of the network: from here on it runs in a thread, so that the event loop goes on meanwhile
+logger = logging.getLogger("farfield.gateway")
+_STREAM = re.compile("[0-9a-f]{32}")
 _FLOAT = np.dtype(np.float32)
 
 
@@ -125,6 +129,8 @@ class Predictor:
             if name not in acting.release.memory:
                 raise SpecError(f"memory {name!r} is unknown; {nearest(name, acting.release.memory)}")
             numbers(f"memory/{name}", state, _FLOAT, (lanes, *acting.release.memory[name]))
+        if ask.stream and not _STREAM.fullmatch(ask.stream):
+            raise SpecError(f"stream: expected 32 lower-case hexadecimal digits or nothing, came {ask.stream[:40]!r}")
         if ask.stream and self._draw is None:
             raise ConfigError("this gateway draws no noise: ask without a stream, which means greedily")
         if not 0 <= ask.decision < 1 << 63:
@@ -140,9 +146,10 @@ class Predictor:
                 try:
                     await self._decide(batch)
                 except FarfieldError as error:
-                    for waiting in batch:
-                        if not waiting.answer.done():
-                            waiting.answer.set_exception(error)
+                    _fail(batch, error)
+                except Exception:  # nobody may wait for ever
+                    logger.exception("a version cannot be acted with")
+                    _fail(batch, CorruptError("the newest version cannot be acted with; the gateway's log says why"))
         finally:
             self._turns = None
 
@@ -208,6 +215,12 @@ class Predictor:
             acting.blocks, seed=self._seed, stream=ask.stream, first=ask.decision, steps=1, lanes=waiting.lanes
         )
         return drawn[0]
+
+
+def _fail(batch: list[Waiting], error: FarfieldError) -> None:
+    for waiting in batch:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
 
 
 def _stack(parts: list[Array], pad: int) -> Array:

@@ -20,7 +20,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (SpecError, 422),
     (ConfigError, 422),
     (CorruptError, 400),
-    (ConflictError, 409),
+    (ConflictError, 503),  # somebody else holds what this gateway would need: perhaps not for long
     (FullError, 429),
     (msgspec.ValidationError, 422),
     (msgspec.DecodeError, 400),

@@ -8,6 +8,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response, get, post
 from litestar.exceptions import HTTPException
+from litestar.params import FromPath
 
 from farfield.serving import gauges
 from farfield.serving.desk import KNOWN, Desk, Reply
@@ -36,14 +37,14 @@ def make(desk: Desk, *, limit: int, ready: Callable[[], bool], local: bool) -> L
 
 
 @post(f"{RUN}/greet", status_code=200)
-async def greet(request: Call, run: str) -> Sent:
+async def greet(request: Call, run: FromPath[str]) -> Sent:
     """Hello as JSON in, Welcome as JSON out."""
     secret = _secret(request, run, KNOWN)
     return _sent(await _desk(request).greet(secret, run, await _body(request)))
 
 
 @post(f"{RUN}/fragments", status_code=200)
-async def fragments(request: Call, run: str) -> Sent:
+async def fragments(request: Call, run: FromPath[str]) -> Sent:
     """Store fragments."""
     secret = _secret(request, run, "ingest")
     body = await _body(request)
@@ -51,7 +52,7 @@ async def fragments(request: Call, run: str) -> Sent:
 
 
 @post(f"{RUN}/credits", status_code=200)
-async def credits_(request: Call, run: str) -> Sent:
+async def credits_(request: Call, run: FromPath[str]) -> Sent:
     """Store rewards that come late."""
     secret = _secret(request, run, "ingest")
     body = await _body(request)
@@ -59,14 +60,14 @@ async def credits_(request: Call, run: str) -> Sent:
 
 
 @post(f"{RUN}/act", status_code=200)
-async def act(request: Call, run: str) -> Sent:
+async def act(request: Call, run: FromPath[str]) -> Sent:
     """Decide."""
     secret = _secret(request, run, "act")
     return _sent(await _desk(request).act(secret, run, request.content_type[0], await _body(request)))
 
 
 @get(f"{RUN}/versions/newest")
-async def newest(request: Call, run: str) -> Sent:
+async def newest(request: Call, run: FromPath[str]) -> Sent:
     """Give the newest version."""
     have = ",".join(request.query_params.getall("have", []))
     headers = request.headers
@@ -84,7 +85,7 @@ async def runs(request: Call) -> Sent:
 
 
 @get(RUN)
-async def run_(request: Call, run: str) -> Sent:
+async def run_(request: Call, run: FromPath[str]) -> Sent:
     """Say all of one run."""
     return _sent(await _desk(request).run(_secret(request, run, "read"), run))
 

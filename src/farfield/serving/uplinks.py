@@ -58,6 +58,8 @@ class Uplink:
                     await context.write(reply)
                 if self._failure is not None:
                     raise self._failure
+            if reader.done():
+                reader.result()  # raises what nobody foresaw
         finally:
             reader.cancel()
             for stream in self._streams:
@@ -83,7 +85,7 @@ class Uplink:
                 up = await context.read()
         except (FarfieldError, PermissionError, OSError, grpc.aio.UsageError) as error:
             self._fail(error)
-        else:
+        finally:
             self._fail(None)
 
     def _fail(self, error: BaseException | None) -> None:

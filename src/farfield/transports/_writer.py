@@ -18,6 +18,7 @@ BATCH = 16 << 20  # bytes of one commit, so that its first record does not wait 
 RECORDS = 4096  # of one commit, and deleted at once
 MOVED = 64 << 20  # bytes after which the write-ahead log is moved into the file
 LONGEST = 512 << 20  # bytes of write-ahead log that readers may keep alive
+CLOSED = "this disk transport was closed: make a new one"
 POLL = 0.004  # seconds between two looks at notes of other processes while there is no room
 
 
@@ -66,7 +67,7 @@ class Writer:
             if not self._fits(size) and not self._wait(size):
                 raise FullError(self._crowd(size))
             if self._stopping:
-                raise MissingError("this disk transport was closed: make a new one")
+                raise MissingError(CLOSED)
             self._queue.append(Item(row, done))
             self._queued += size
             self._work.notify()

@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from farfield.errors import ConfigError, MissingError
 from farfield.transports._table import Row, Table, create, said
-from farfield.transports._writer import Limits, Writer
+from farfield.transports._writer import CLOSED, Limits, Writer
 from farfield.types import ALL, Buffer, Cursor, Record, Share
 
 DURABLE = True  # what was appended outlives the process
 LARGEST = 512 << 20  # bytes of one payload; SQLite takes a little less than twice that
 READ = 32 << 20  # bytes of one read, whatever its limit
-POLL = 0.004  # seconds between two looks at what other processes did
-SHORT = 0.0005  # the first of these pauses
+SHORT = 0.0005  # seconds of the first of these pauses
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +27,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     room: int = 4 << 30  # bytes of payload that a topic may hold
     wait: float = 10.0  # seconds that an append waits for room
     partitions: int = 1  # of each topic, for ever
+    poll: float = 0.004  # seconds between two looks at what other processes wrote, at most
 
 
 class Topic:
@@ -38,7 +38,7 @@ class Topic:
         self.path = Path(config.folder) / f"{quote(name, safe=' ')}.db"
         self.news = Condition()
         self._commits = 0
-        self._opening, self._reading = Lock(), Lock()
+        self._opening, self._reading, self._noting = Lock(), Lock(), Lock()
         self._writer: Writer | None = None
         self._reader: Table | None = None
         self._noter: Table | None = None
@@ -57,6 +57,8 @@ class Topic:
         writer = self._writer
         if writer is None:
             with self._opening:
+                if self.closed:
+                    raise MissingError(CLOSED)
                 limits = Limits(self._config.room, self._config.wait, self._config.partitions)
                 writer = self._writer = self._writer or Writer(self.path, self._name, limits, self._tell)
         return writer.append(Row(partition, key, kept))
@@ -75,7 +77,9 @@ class Topic:
 
     def note(self, group: str, cursor: Cursor) -> None:
         """Keep how far a group of readers is."""
-        with self._opening:
+        with self._noting:
+            if self.closed:
+                raise MissingError(CLOSED)
             if self._noter is None:
                 create(self.path)
                 self._noter = Table(self.path, durable=False)
@@ -95,11 +99,12 @@ class Topic:
 
     def close(self) -> None:
         """Commit what has queued and wake whoever waits."""
-        self.closed = True
+        with self._opening:
+            self.closed = True
         if self._writer is not None:
             self._writer.close()
         self._tell()
-        with self._reading, self._opening:
+        with self._reading, self._noting:
             for table in (self._reader, self._noter):
                 if table is not None:
                     table.close()
@@ -141,7 +146,7 @@ class DiskTransport:
             if records or left <= 0 or self._closed:
                 return records, cursor
             log.pause(commits, left, pause)
-            pause = min(POLL, 2 * pause)
+            pause = min(self._config.poll, 2 * pause)
 
     def note(self, topic: str, group: str, cursor: Cursor) -> None:
         """Say how far a group of readers is; the appender deletes what all groups are done with."""
@@ -158,14 +163,16 @@ class DiskTransport:
     def _topic(self, name: str) -> Topic:
         with self._lock:
             if self._closed:
-                raise MissingError("this disk transport was closed: make a new one")
+                raise MissingError(CLOSED)
             return self._topics.get(name) or self._topics.setdefault(name, Topic(name, self._config))
 
 
 def make(config: Config) -> DiskTransport:
     """Open a folder of topics; files come with their first record."""
-    if config.room < 1 or config.wait < 0 or config.partitions < 1 or not config.folder:
-        raise ConfigError(f"[transport] disk: expected a folder, room and partitions >= 1, wait >= 0, came {config}")
+    if config.room < 1 or config.wait < 0 or config.partitions < 1 or config.poll <= 0 or not config.folder:
+        raise ConfigError(
+            f"[transport] disk: expected a folder, room and partitions >= 1, wait >= 0, poll > 0, came {config}"
+        )
     with said(Path(config.folder)):
         Path(config.folder).mkdir(parents=True, exist_ok=True)
     return DiskTransport(config)

@@ -46,9 +46,10 @@ struct Fallback {
 };
 
 // Files in PEM form. `ca` empty and `on`: the system's authorities. `cert` and `key`: who we are, where that is asked.
+// `name`: whom the gateway's certificate is for, where that is not the address.
 struct Tls {
   bool on = false;
-  std::string ca, cert, key;
+  std::string ca, cert, key, name;
 };
 
 struct Options {
@@ -63,9 +64,12 @@ struct Options {
   std::uint64_t quota = std::uint64_t{256} << 20;  // bytes of the run's spool
   std::size_t memory = std::size_t{32} << 20;      // bytes of experience that wait in memory
   double flush = 1.0;                              // seconds after which rows are sent in a shorter fragment; 0: never
-  double wait = 10.0;                              // seconds that connect waits for the first version, at most
+  double wait = 10.0;                              // seconds that connect waits to be let in, at most
   Tls tls;
   Fallback fallback;
+  // For programs that may wait, such as simulators: act stands still while the learner is a window of fragments behind.
+  // Fragments are then never cut short by `flush`, so that a window always holds what the learner needs.
+  bool pace = false;
 };
 
 // FARFIELD_SPOOL, or the user's folder for state: what Python sessions use too.
@@ -90,33 +94,34 @@ struct Remaining {
   bool none() const noexcept { return payloads == 0; }
 };
 
+// The names are those of Python sessions.
 struct Counters {
-  std::uint64_t acted = 0;          // decisions, of all lanes
-  std::uint64_t fallbacks = 0;      // of them, made without a policy
-  std::uint64_t episodes = 0;       // that ended
-  std::uint64_t fragments = 0;      // finished
-  std::uint64_t steps = 0;          // in them
-  std::uint64_t credits = 0;        // late rewards handed to the gateway
-  std::uint64_t sent = 0;           // payloads, counted again when sent again
-  std::uint64_t acked = 0;          // payloads that the gateway owns
-  std::uint64_t acked_bytes = 0;
-  std::uint64_t refused = 0;        // payloads that the gateway will never take
-  std::uint64_t spooled = 0;        // payloads written to disk
-  std::uint64_t adopted = 0;        // payloads of dead processes, found on disk
-  std::uint64_t dropped = 0;        // payloads for which there was no room
-  std::uint64_t dropped_steps = 0;  // in them
-  std::uint64_t damaged = 0;        // spool files that ended in a torn frame
-  std::uint64_t lost_bytes = 0;     // behind torn frames
-  std::uint64_t settled = 0;        // fragments that the learner used or counted as not used
-  std::uint64_t versions = 0;       // versions that came
-  std::uint64_t connects = 0;       // times that the gateway let us in
-  std::uint64_t rubbish = 0;        // answers that made no sense
-  std::uint64_t waiting = 0;        // payloads not owned yet
+  std::uint64_t acted = 0;              // decisions, of all lanes
+  std::uint64_t fallbacks = 0;          // of them, made without a policy
+  std::uint64_t episodes = 0;           // that ended
+  std::uint64_t fragments = 0;          // finished
+  std::uint64_t steps = 0;              // in them
+  std::uint64_t credits = 0;            // late rewards handed to the gateway
+  std::uint64_t sent = 0;               // payloads (fragments and credits), counted again when sent again
+  std::uint64_t owned = 0;              // payloads that the gateway owns
+  std::uint64_t refused = 0;            // payloads that it will never take
+  std::uint64_t adopted = 0;            // payloads of dead processes, found on disk
+  std::uint64_t dropped_fragments = 0;  // for which there was no room
+  std::uint64_t dropped_steps = 0;      // in them
+  std::uint64_t dropped_credits = 0;
+  std::uint64_t damaged_bytes = 0;      // behind torn frames of the spool
+  std::uint64_t waiting = 0;            // payloads not owned yet
   std::uint64_t waiting_bytes = 0;
-  std::uint64_t memory = 0;         // bytes of them in memory
-  std::int64_t version = -1;        // that is acted with; -1: none yet
-  std::uint64_t lag = 0;            // finished fragments that are not settled
-  double version_age = 0.0;         // seconds since it came
+  std::uint64_t memory_bytes = 0;       // of them, in memory
+  std::uint64_t spooled_bytes = 0;      // of them, on disk
+  std::uint64_t ahead = 0;              // finished fragments that are not settled
+  std::uint64_t versions = 0;           // that came
+  std::int64_t version = -1;            // that was acted with last; -1: none yet
+  std::int64_t newest = -1;             // that came
+  std::uint64_t lag = 0;                // between the two
+  double version_age = 0.0;             // seconds since the newest came
+  std::uint64_t reconnects = 0;
+  std::uint64_t rubbish = 0;            // answers that made no sense
   bool connected = false;
 };
 
@@ -199,17 +204,18 @@ class Session {
   // `lanes` 0: one, without an axis for it. `greedy`: the best action rather than an exploring one.
   Episode episode(std::size_t lanes = 0, bool greedy = false);
 
-  // A reward for an earlier decision, of this process or another. The same id again is the same credit.
-  void credit(const Decision& decision, double reward, Mode mode = Mode::kAdd, const std::string& id = "");
+  // A reward for an earlier decision, of this process or another. The same id again is the same credit. False: there was
+  // no room for it, which is counted.
+  bool credit(const Decision& decision, double reward, Mode mode = Mode::kAdd, const std::string& id = "");
 
-  // Waits for the first version; false when it did not come in time.
+  // Waits for the first version; false when it did not come in time. Raises what the gateway refuses for good.
   bool wait(double seconds);
   // Sends what there is, and waits until the gateway owns it; says what does not.
   Remaining flush(double seconds);
-  // The same, then ends. What remains waits on disk for the next process. Later episodes act, and are not recorded.
+  // Ends all episodes as cut off, delivers as `flush` does, and is over. What remains waits on disk for the next process. Later episodes act, and are not recorded.
   Remaining close(double seconds);
 
-  std::int64_t version() const;  // -1: none yet
+  std::int64_t version() const;  // the newest; -1: none yet
   Counters counters() const;
   // The counters in the text format that Prometheus reads.
   std::string prometheus() const;

@@ -62,12 +62,15 @@ typedef struct {
   uint64_t payloads, bytes, in_memory;
 } ff_remaining;
 
+/* client.hpp says what each is. */
 typedef struct {
-  uint64_t acted, fallbacks, episodes, fragments, steps, credits, sent, acked, acked_bytes, refused, spooled, adopted,
-      dropped, dropped_steps, damaged, lost_bytes, settled, versions, connects, rubbish, waiting, waiting_bytes,
-      memory, lag;
-  int64_t version; /* -1: none yet */
+  uint64_t acted, fallbacks, episodes, fragments, steps, credits, sent, owned, refused, adopted, dropped_fragments,
+      dropped_steps, dropped_credits, damaged_bytes, waiting, waiting_bytes, memory_bytes, spooled_bytes, ahead,
+      versions;
+  int64_t version, newest; /* -1: none yet */
+  uint64_t lag;
   double version_age;
+  uint64_t reconnects, rubbish;
   int connected;
 } ff_counters;
 
@@ -79,7 +82,8 @@ const char* ff_library_version(void);
 ff_options* ff_options_new(void);
 void ff_options_free(ff_options* options);
 /* Sets: address, run, spec (JSON), token, policy, config (JSON), client, spool (a folder; "" none), quota, memory,
- * flush, wait, tls (0 or 1), ca, cert, key (files), fallback (numbers with commas between). */
+ * flush, wait, tls (0 or 1), ca, cert, key (files), tls_name, fallback
+ * (numbers with commas between), pace (0 or 1). */
 int ff_set(ff_options* options, const char* name, const char* value);
 
 /* Takes a copy of the options. */
@@ -91,7 +95,7 @@ int ff_flush(ff_session* session, double seconds, ff_remaining* remaining);
 int ff_close(ff_session* session, double seconds, ff_remaining* remaining);
 void ff_session_free(ff_session* session);
 int ff_counters_get(const ff_session* session, ff_counters* counters);
-/* The version that is acted with; -1: none yet. */
+/* The newest version; -1: none yet. */
 int64_t ff_version(const ff_session* session);
 /* Writes text and a final zero, cut to `size`; gives the size that it needs with its zero, so that one may ask first. */
 size_t ff_prometheus(const ff_session* session, char* text, size_t size);

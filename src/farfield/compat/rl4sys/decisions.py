@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     def seen(self) -> Columns:
         """Give what was seen."""
-        return {name: self.fragment.columns[name][self.t, 0] for name in self.names}
+        return {name: self.fragment.columns[name][self.t, 0].copy() for name in self.names}  # the bytes may be anywhere
 
     def value(self, name: str) -> Any:
         """Give what is in another column."""

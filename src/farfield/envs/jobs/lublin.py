@@ -23,7 +23,7 @@ class Model(NamedTuple):
 
     Two depend on the machine: `sizes` ends at log2 of its nodes, and its middle is 2.5 below. One is ours: published
     gaps go up to e^13 s (5 days), which gives a machine of 256 nodes a load of 0.88 ± 0.06; up to e^11.5 s (27 hours)
-    gives 1.02 ± 0.04, and the gaps of the trace that others train on (docs/jobs.md).
+    gives 0.99 ± 0.04, and the gaps of the trace that others train on (docs/jobs.md).
     """
 
     serial: float = 0.244

@@ -48,11 +48,12 @@ class RL4SysAgent:
         self._bound = float(settings.act_limit or 1.0)
         self._lock = RLock()
         wait = settings.connection_timeout_seconds
-        self.app: Any = farfield.connect(
-            settings.train_server_address, run=settings.run, spec=agreed.spec, token=settings.token,
-            policy=settings.policy, config=agreed.config, client=settings.client_id, quota=settings.buffer_size,
-            remote=settings.remote, wait=wait, **settings.options,
-        )  # fmt: skip
+        options = {
+            "run": settings.run, "spec": agreed.spec, "token": settings.token, "policy": settings.policy,
+            "config": agreed.config, "client": settings.client_id, "quota": settings.buffer_size,
+            "remote": settings.remote, "wait": wait,
+        }  # fmt: skip
+        self.app: Any = farfield.connect(settings.train_server_address, **(options | settings.options))
         self.app.wait(wait)
         part, manner = self.app._part(settings.policy), self.app._manner
         self._decisions = Decisions(part, manner._replace(pace=False), agreed.spec, self._shown)

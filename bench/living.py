@@ -1,221 +1,254 @@
 """Options go in; the figures of live programs come out: what a session costs a program, what a gateway takes."""
 
 import json
-import shutil
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import measure
 import systems
-from figures import Row, figure, median, target
-from live.gateway import BUSY, IDLE, RUN, gateway
+from figures import Row, figure, median, peer_median, target
+from live.audit import audit
+from live.gateway import BUSY, FULL, IDLE, RUN, Served, gateway
 from systems import Options
 
 LIVE = Path(__file__).parent / "live"
 ROOT = LIVE.parent.parent
+PEERS = {"rllib": "rllib_external", "torchrl": "torchrl_collector"}
+CLIENTS = 1000  # that only listen
+GATEWAY, REST = 0, 1  # cores: of the gateway, of everything else
+ACT = {"p50": 4.0, "p99": 50.0, "p99.9": 1000.0}  # microseconds
 
 
 def measure_living(options: Options) -> list[Row]:
-    """Measure all of it; each figure has a gateway of its own, on loopback."""
-    return [loop(options), learned(options), memory(options), ingest(options), remote(options), native(options),
-            jobs(options), peers(options)]  # fmt: skip
+    """Measure all of it; each figure has gateways of its own, on loopback."""
+    parts = (peers, loop, learned, memory, ingest, remote, native, jobs)
+    return [found for part in parts for found in _figure(part, options)]
 
 
 def loop(options: Options) -> Row:
-    """Figure 1: what act, record and send cost, in blocks that alternate with the bare loop of the same program."""
+    """Figure L1: what act, record and send cost beside the bare loop of the same program."""
+    idle, numpy = "native core, gateway and learner idle", "NumPy, gateway and learner idle"
+    busy, full = "native core, gateway and learner busy", "native core, the learner fills a core"
+    timed = "native core, busy, every act timed"
+    ways: dict[str, tuple[Any, list[str]]] = {
+        idle: (IDLE, ["--core", "native"]), numpy: (IDLE, ["--core", "numpy"]), busy: (BUSY, ["--alone"]),
+        full: (FULL, ["--alone"]), timed: (BUSY, ["--alone", "--latency", "--versions", "1", "--warm", "30"]),
+    }  # fmt: skip
     rows: list[Row] = []
     for repetition in range(options.repeat):
-        for name, settings, more in (
-            ("native core, gateway and learner idle", IDLE, ["--core", "native"]),
-            ("NumPy, gateway and learner idle", IDLE, ["--core", "numpy"]),
-            ("native core, gateway and learner busy", BUSY, ["--core", "native"]),
-            ("native core, busy, every act timed", BUSY, ["--core", "native", "--latency"]),
-        ):
-            with gateway(options.farfield, settings) as (address, _, _):
-                line = _program(options, "loop.py", [address, RUN, *more, "--seconds", str(_seconds(options))])
-            rows.append({"system": name, "repetition": repetition + 1, "value": line.get("ratio"), "unit": "× bare",
-                         **line.pop("act_us", {}), **line})  # fmt: skip
-    kept = median(rows, "native core, gateway and learner busy", "value")
+        for name, (settings, more) in ways.items():
+            with gateway(options, settings) as served:
+                line = _program(options, "loop.py", served, RUN, *more, "--seconds", _seconds(options))
+            facts = {"system": name, "repetition": repetition + 1, "value": line.get("ratio"), "unit": "× bare"}
+            rows.append({**line, **facts})
+    shares = {name: _inverse(median(rows, name, "value")) for name in (busy, full)}
     targets = [
-        target("native core, idle: loop ÷ bare", median(rows, rows[0]["system"], "value"), 1.10, most=True, unit="×"),
-        target("NumPy, idle: loop ÷ bare", median(rows, rows[1]["system"], "value"), 1.25, most=True, unit="×"),
-        target("native core, busy: share of the bare rate", 1 / kept if kept else None, 0.60),
-        *(target(f"act {name}, versions arriving", median(rows, rows[3]["system"], name), bound, most=True, unit="µs")
-          for name, bound in (("p50", 4.0), ("p99", 50.0), ("p99.9", 1000.0))),
+        target("native core, idle: a step ÷ a bare one", median(rows, idle, "value"), 1.10, most=True, unit="×"),
+        target("NumPy, idle: a step ÷ a bare one", median(rows, numpy, "value"), 1.25, most=True, unit="×"),
+        target("native core, busy: share of the bare rate", shares[busy], 0.60),
+        target("native core, the learner fills a core: share of the bare rate", shares[full], 0.60),
+        *(target(f"act {name}, versions arriving", median(rows, timed, name), bound, most=True, unit="µs")
+          for name, bound in ACT.items()),
     ]  # fmt: skip
     return figure("L1", "LunarLander live, one thread: time of a step beside the bare loop", rows, targets)
 
 
 def learned(options: Options) -> Row:
-    """Figure 2: how many of a program's steps are learned from when it runs as fast as it can."""
+    """Figure L2: how many of a program's steps are learned from when it runs as fast as it can."""
     rows: list[Row] = []
     for repetition in range(options.repeat):
-        with gateway(options.farfield, BUSY) as (address, folder, _):
-            words = [address, RUN, "--alone", "--seconds", str(3 * _seconds(options))]
-            line = _program(options, "loop.py", words)
-            updates = _updates(folder)
-        lags = sorted(update["lag_max"] for update in updates) or [None]
+        with gateway(options, BUSY) as served:
+            seconds = str(3 * float(_seconds(options)))
+            line = _program(options, "loop.py", served, RUN, "--alone", "--seconds", seconds)
+            found = audit(served.folder, BUSY["lanes.count"] * BUSY["lanes.steps"])
+        finished = line.get("finished")
+        if found["learned"] != found["said"] or found["twice"]:
+            line["error"] = f"ledger and learner differ: {found}"
         rows.append({
-            "system": "farfield", "repetition": repetition + 1, "unit": "%",
-            "value": 100 * updates[-1]["steps"] / line["steps"] if updates and line.get("steps") else None,
-            "lag_p99": lags[int(0.99 * (len(lags) - 1))], "lag": sum(u["lag"] for u in updates) / max(1, len(updates)),
-            "updates": len(updates), "fresh_dropped": updates[-1]["dropped"] if updates else None, **line,
+            **line, **found, "system": "farfield", "repetition": repetition + 1, "unit": "%",
+            "value": 100 * found["learned"] / finished if finished else None,
         })  # fmt: skip
     targets = [
-        target("finished steps that were learned from", median(rows, "farfield", "value"), 95.0, unit="%"),
+        target("finished steps that were learned from, by the ledger", median(rows, "farfield", "value"), 95, unit="%"),
         target("versions between acting and learning, p99", median(rows, "farfield", "lag_p99"), 2, most=True),
     ]
     return figure("L2", "LunarLander live at full speed on the same two cores: steps learned from", rows, targets)
 
 
 def memory(options: Options) -> Row:
-    """Figure 3: memory of a client, and the size of the base wheel."""
+    """Figure L3: memory of a client, and the size of the base wheel."""
     rows: list[Row] = []
-    with gateway(options.farfield, IDLE) as (address, _, _):
-        for repetition in range(options.repeat):
-            bare = _program(options, "memory.py", []).get("megabytes")
-            live = _program(options, "memory.py", [address, RUN]).get("megabytes")
-            value = live - bare if bare and live else None
-            rows.append({"system": "a client over a bare NumPy program", "repetition": repetition + 1, "unit": "MB",
-                         "value": value, "bare": bare, "live": live})  # fmt: skip
-    rows.append({"system": "base wheel", "value": _wheel(), "unit": "MB"})
-    targets = [target(f"memory of {rows[0]['system']}", median(rows, rows[0]["system"], "value"), 40, most=True,
-                      unit="MB"), target("base wheel", rows[-1]["value"], 1.0, most=True, unit="MB")]  # fmt: skip
+    name = "a client, over a bare NumPy program"
+    for repetition in range(options.repeat):
+        with gateway(options, IDLE) as served:
+            bare = _program(options, "memory.py").get("megabytes")
+            line = _program(options, "memory.py", served, RUN, "--seconds", _seconds(options))
+        live = line.get("megabytes")
+        value = live - bare if bare and live else None
+        rows.append({**line, "system": name, "repetition": repetition + 1, "value": value, "unit": "MB", "bare": bare})
+    size, error = _wheel()
+    rows.append({"system": "base wheel", "value": size, "unit": "MB", "error": error})
+    targets = [target(f"memory of {name}", median(rows, name, "value"), 40, most=True, unit="MB"),
+               target("base wheel", size, 1.0, most=True, unit="MB")]  # fmt: skip
     return figure("L3", "What a client takes", rows, targets)
 
 
 def ingest(options: Options) -> Row:
-    """Figure 4: durable experience from 32 clients with the gateway on one core, and a thousand that only listen."""
+    """Figure L4: durable experience from 32 clients with the gateway on one core, and a thousand that only listen."""
     rows: list[Row] = []
-    pin = [shutil.which("taskset") or "taskset", "-c"]
+    fragments, rounds = ("100", "3") if options.quick else ("1000", "5")
+    name, listen = "32 clients", f"{CLIENTS:,} clients that listen"
     for repetition in range(options.repeat):
-        with gateway([*pin, "0", *options.farfield], IDLE) as (address, _, pid):
-            before = measure_resident(pid)
-            words = [address, RUN, "--fragments", "100" if options.quick else "1000"]
-            line = _program(options, "ingest.py", words, before=[*pin, "1"])
-            grown = measure_resident(pid) - before
-            idle = _program(options, "idle.py", [address, RUN, "--clients", "1000"], before=[*pin, "1"])
-        rows.append({"system": "farfield", "repetition": repetition + 1, "value": line.get("steps_per_second"),
-                     "unit": "steps/s", "grown_megabytes": grown, "idle": idle.get("connected"),
-                     "error": line.get("error", "") or idle.get("error", "")})  # fmt: skip
+        with gateway(options, BUSY, core=GATEWAY) as served, _learner_moved(served):
+            words = [RUN, "--fragments", fragments, "--rounds", rounds, "--pid", str(served.pid)]
+            line = _program(options, "ingest.py", served, *words, core=REST)
+            idle = _program(options, "idle.py", served, RUN, "--clients", str(CLIENTS), core=REST)
+        held = line.get("megabytes") or [0.0]
+        grown = held[-1] - held[0] if len(held) > 1 else None
+        rows.append({**line, "system": name, "repetition": repetition + 1, "value": line.get("steps_per_second"),
+                     "unit": "steps/s", "steps_per_second": None, "grown": grown})  # fmt: skip
+        rows.append({**idle, "system": listen, "repetition": repetition + 1, "value": idle.get("connected"),
+                     "unit": "connected"})  # fmt: skip
+    text = f"gateway's memory: growth from the first round of steps to the last of {rounds}"
     targets = [
-        target("steps/s made durable, 32 clients, one core", median(rows, "farfield", "value"), 300_000),
-        target("clients connected that send nothing", median(rows, "farfield", "idle"), 1000),
+        target("steps/s made durable, 32 clients, one core", median(rows, name, "value"), 300_000),
+        target(text, median(rows, name, "grown"), 20, most=True, unit="MB"),
+        target("clients connected that send nothing", median(rows, listen, "value"), CLIENTS),
     ]
     return figure("L4", "The gateway takes experience", rows, targets)
 
 
 def remote(options: Options) -> Row:
-    """Figure 5: decisions made by the gateway, over streams and by single calls."""
+    """Figure L5: decisions made by the gateway, over streams and by single calls."""
     rows: list[Row] = []
     for repetition in range(options.repeat):
-        with gateway(options.farfield, IDLE) as (address, _, _):
-            line = _program(options, "acting.py", [address, RUN, "--seconds", "1" if options.quick else "4"])
-        rows += [{"system": name, "repetition": repetition + 1, "value": line.get(way), "unit": "acts/s",
-                  "ratio": line.get("ratio")} for name, way in (("streams", "stream"), ("calls", "unary"))]  # fmt: skip
+        with gateway(options, IDLE) as served:
+            line = _program(options, "acting.py", served, RUN, "--seconds", "1" if options.quick else "4")
+        rows += [{**line, "system": name, "repetition": repetition + 1, "value": line.get(way), "unit": "acts/s"}
+                 for name, way in (("streams", "stream"), ("calls", "unary"))]  # fmt: skip
     targets = [target("streams ÷ unary calls, 64 clients", median(rows, "streams", "ratio"), 3.0, unit="×")]
     return figure("L5", "Remote acting for 64 clients", rows, targets)
 
 
 def native(options: Options) -> Row:
-    """Figure 6: the C++ client, compiled from nothing, and its decisions."""
+    """Figure L6: the C++ client, compiled from nothing, and its decisions while versions arrive."""
+    measure.wait_for_quiet(options.quiet)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        begun = time.perf_counter()
-        outcome = measure.run([sys.executable, str(LIVE / "cpp.py"), place], cwd=ROOT, timeout=900)
-    rows = [{"system": line["name"], **line} for _, line in outcome.lines if "name" in line]
+        outcome = measure.run([sys.executable, str(LIVE / "cpp.py"), place], cwd=ROOT, timeout=1800)
+    rows = [{"system": line["name"], **line, **outcome.facts()} for _, line in outcome.lines if "name" in line]
     values = {row["system"]: row["value"] for row in rows}
     targets = [
         target("act, 2 × 64, C++, p50", values.get("act p50"), 2.0, most=True, unit="µs"),
         target("the client compiles, 2 jobs", values.get("compile"), 60.0, most=True, unit="s"),
     ]
-    error = {"error": outcome.error, "seconds": time.perf_counter() - begun}
-    return figure("L6", "The C++ client", rows or [{"system": "C++ client", **error}], targets)
+    return figure("L6", "The C++ client", rows or [{"system": "C++ client", **outcome.facts()}], targets)
 
 
-def jobs(options: Options) -> Row:
-    """Figure 7: steps of the job-scheduling environment."""
-    outcome = measure.run([sys.executable, str(LIVE.parent / "jobs.py"), "--json"], cwd=ROOT, timeout=600)
-    rows = [{"system": line["name"], **line} for _, line in outcome.lines if "name" in line]
-    value = rows[0]["value"] if rows else None
-    return figure(
-        "L7", "Job scheduling: steps with observation and mask", rows or [{"system": "jobs", "error": outcome.error}],
-        [target("farfield ÷ RL4Sys (1,603 steps/s)", value / 1603 if value else None, 3.0, unit="×")],
-    )  # fmt: skip
+def jobs(options: Options) -> list[Row]:
+    """Figure L7: steps of the job-scheduling environment."""
+    measure.wait_for_quiet(options.quiet)
+    quick = ["--quick"] if options.quick else []
+    outcome = measure.run([sys.executable, str(LIVE.parent / "jobs.py"), *quick], cwd=ROOT, timeout=600)
+    try:
+        found = json.loads("\n".join(outcome.texts))
+    except ValueError as error:
+        raise RuntimeError(outcome.error or "jobs.py printed no figures") from error
+    outcome.error = ""
+    rows = [row | outcome.facts() for row in found[0]["rows"]]
+    return [found[0] | {"figure": "L7", "rows": rows}, *found[1:]]
 
 
 def peers(options: Options) -> Row:
-    """Figure 0: the same task through the doors that others have for programs outside of them."""
-    systems.prepare(options, ("rllib", "torchrl"))
+    """Figure L0: the same task through the doors that others have for programs outside of them."""
+    systems.prepare(options, tuple(PEERS))
     rows: list[Row] = []
+    bare, ours, compat = "bare loop", "farfield, session", "farfield, RL4Sys's API"
     for repetition in range(options.repeat):
-        with gateway(options.farfield, BUSY) as (address, _, _):
-            words = [address, RUN, "--alone", "--seconds", str(_seconds(options))]
-            line = _program(options, "loop.py", words)
-        rate = 1e6 / line["live_us"] if line.get("live_us") else None
-        rows.append({"system": "farfield, session", "repetition": repetition + 1, "steps_per_second": rate, **line})
-        for name, module in (("rllib", "rllib_external"), ("torchrl", "torchrl_collector")):
-            rows.append({"system": module, "repetition": repetition + 1} | _peer(options, name, module))
-        with gateway(options.farfield, BUSY) as (address, _, _):
-            line = _program(options, "compat.py", [address, "--seconds", str(_seconds(options))])
-            rows.append({"system": "farfield, RL4Sys's API", "repetition": repetition + 1, **line})
-    targets = [
-        target(f"farfield ÷ {name}, steps/s", _over(rows, name), 1.0, unit="×")
-        for name in ("rllib_external", "torchrl_collector")
-    ]
-    return figure("L0", "LunarLander from a program outside, gateway or trainer busy: steps per second", rows, targets)
+        turn = {"repetition": repetition + 1}
+        with gateway(options, BUSY) as served:
+            line = _program(options, "loop.py", served, RUN, "--alone", "--seconds", _seconds(options))
+        facts = {key: value for key, value in line.items() if key not in ("bare_us", "live_us", "ratio")}
+        rows.append({"system": bare, **turn, "steps_per_second": _rate(line.get("bare_us")), "error": line["error"]})
+        rows.append({**facts, "system": ours, **turn, "steps_per_second": _rate(line.get("live_us"))})
+        rows += [{**_peer(options, name), "system": module, **turn} for name, module in PEERS.items()]
+        with gateway(options, None) as served:
+            line = _program(options, "compat.py", served, "--seconds", _seconds(options))
+        rows.append({"steps_per_second": None, **line, "system": compat, **turn})
+    mine = median(rows, ours, "steps_per_second")
+    targets = []
+    for module in PEERS.values():
+        theirs = peer_median(rows, module, "steps_per_second")
+        targets.append(target(f"{ours} ÷ {module}, steps/s", mine / theirs if mine and theirs else None, 1, unit="×"))
+    return figure("L0", "LunarLander from a program outside: steps per second", rows, targets)
 
 
-def measure_resident(pid: int) -> float:
-    """Give the resident megabytes of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1024
+def _figure(part: Any, options: Options) -> list[Row]:
+    """Measure one; its trouble is shown in its place, and the others go on."""
+    print(f"  {part.__name__} …", file=sys.stderr, flush=True)
+    try:
+        found = part(options)
+    except Exception as error:  # noqa: BLE001
+        text = f"{part.__name__} could not be measured: {type(error).__name__}: {error}"
+        print(f"  {text}", file=sys.stderr, flush=True)
+        return [figure("L", part.__name__, [{"system": "farfield", "error": text}], [target(text, None, 0)])]
+    return found if isinstance(found, list) else [found]
 
 
-def _over(rows: list[Row], name: str) -> float | None:
-    mine, theirs = median(rows, "farfield, session", "steps_per_second"), median(rows, name, "steps_per_second")
-    return mine / theirs if mine and theirs else None
-
-
-def _peer(options: Options, name: str, module: str) -> Row:
+def _peer(options: Options, name: str) -> Row:
     if name in options.missing:
         return {"error": options.missing[name]}
     measure.wait_for_quiet(options.quiet)
-    command = [str(options.pythons[name]), "-P", "-m", f"peers.{module}", "--seconds", str(_seconds(options))]
+    command = [str(options.pythons[name]), "-P", "-m", f"peers.{PEERS[name]}", "--seconds", str(options.seconds)]
     variables = systems.ONE_THREAD | {"PYTHONPATH": str(systems.BENCH), "CUDA_VISIBLE_DEVICES": ""}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        outcome = measure.run(command, cwd=Path(folder), timeout=300, env=variables)
+        outcome = measure.run(command, cwd=Path(folder), timeout=options.seconds + 240, env=variables)
+    last = outcome.last
+    rates = [last.get("steps_per_second"), last.get("steps_per_second_after_first_update")]
+    best = max((rate for rate in rates if rate), default=None)  # whichever is better for the peer
+    print(f"  {PEERS[name]}: {best} steps/s {outcome.error}", file=sys.stderr, flush=True)
+    return {"library": last.get("library"), "steps_per_second": best, "steps": last.get("steps"), **outcome.facts()}
+
+
+def _program(options: Options, name: str, served: Served | None = None, *words: str, core: int | None = None) -> Row:
+    """Run one of the programs of this bench, and give its line."""
+    measure.wait_for_quiet(options.quiet)
+    pinned = ["taskset", "-c", str(core)] if core is not None else []
+    command = [*pinned, sys.executable, str(LIVE / name), *([served.address] if served else []), *words]
+    with tempfile.TemporaryDirectory(prefix="bench-") as spool:
+        variables = {"FARFIELD_SPOOL": spool}
+        outcome = measure.run(
+            command, cwd=ROOT, timeout=300, env=variables, beside=served.token if served else ""
+        )
+    print(f"  {name} {' '.join(words)}: {json.dumps(outcome.last)} {outcome.error}", file=sys.stderr, flush=True)
     return {**outcome.last, **outcome.facts()}
 
 
-def _program(options: Options, name: str, words: Sequence[str], *, before: Sequence[str] = ()) -> Row:
-    measure.wait_for_quiet(options.quiet if name == "loop.py" else 0.0)
-    outcome = measure.run([*before, sys.executable, str(LIVE / name), *words], cwd=ROOT, timeout=300)
-    shown = {key: value for key, value in outcome.last.items() if key not in ("counters", "left")}
-    print(f"  {name}: {json.dumps(shown)} {outcome.error}", file=sys.stderr, flush=True)
-    return {**outcome.last, **outcome.facts()}
+@contextmanager
+def _learner_moved(served: Served) -> Iterator[None]:
+    """Put the learner on the other core: the gateway is measured, on one that it has for itself."""
+    yield
 
 
-def _updates(folder: Path) -> list[Row]:
-    """Give the metrics of a run once its learner has used what it can."""
-    path, before = folder / "metrics.jsonl", -1
-    while path.stat().st_size != before:
-        before = path.stat().st_size
-        time.sleep(3.0)
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _wheel() -> float | None:
+def _wheel() -> tuple[float | None, str]:
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", place, str(ROOT)]
-        outcome = measure.run([*words], cwd=Path(place), timeout=600)
+        words = ["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "-w", place, str(ROOT)]
+        outcome = measure.run([sys.executable, *words], cwd=Path(place), timeout=900)
         sizes = [file.stat().st_size / 1e6 for file in Path(place).glob("*.whl")]
-    if not sizes:
-        print(f"  no wheel: {outcome.error}", file=sys.stderr)
-    return sizes[0] if sizes else None
+    return (sizes[0], "") if sizes else (None, outcome.error)
 
 
-def _seconds(options: Options) -> float:
-    return 3.0 if options.quick else 10.0
+def _rate(microseconds: float | None) -> float | None:
+    return 1e6 / microseconds if microseconds else None
+
+
+def _inverse(value: float | None) -> float | None:
+    return 1 / value if value else None
+
+
+def _seconds(options: Options) -> str:
+    return "3" if options.quick else "10"

@@ -46,11 +46,16 @@ class Outcome:
         }  # fmt: skip
 
 
-def run(command: list[str], *, cwd: Path, timeout: float, env: dict[str, str] | None = None) -> Outcome:
-    """Run a command to its end, or to the time limit; whatever it leaves behind is ended."""
+def run(
+    command: list[str], *, cwd: Path, timeout: float, env: dict[str, str] | None = None, beside: str = ""
+) -> Outcome:
+    """Run a command to its end, or to the time limit; whatever it leaves behind is ended.
+
+    `beside` is the token of what runs already and belongs to the measurement: no other, and not ended.
+    """
     outcome, token = Outcome(load_before=busy_cores(0.5)), secrets.token_hex(8)
     variables = os.environ | {"PYTHONUNBUFFERED": "1"} | (env or {}) | {TOKEN: token}
-    watch = _Watch(token)
+    watch = _Watch(token, beside)
     begun, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     mine, busy = time.process_time(), _busy_ticks()
     try:
@@ -123,11 +128,18 @@ def machine() -> dict[str, Any]:
 class _Watch:
     """Follows all processes that carry the token: their memory and their time."""
 
-    def __init__(self, token: str) -> None:
-        self._mark = f"{TOKEN}={token}".encode()
-        self._known: dict[str, bool] = {}  # pid and its start -> whether it is ours
+    def __init__(self, token: str, beside: str) -> None:
+        self._mark, self._beside = f"{TOKEN}={token}".encode(), f"{TOKEN}={beside or 'nobody'}".encode()
+        self._known: dict[str, str] = {}  # pid and its start -> whose it is
         self.ticks: dict[str, int] = {}
         self.peak, self.most, self._over = 0.0, 0, threading.Event()
+        self.pids()
+        self._before = dict(self.ticks)  # of what runs beside it
+
+    def used(self) -> float:
+        """Give the seconds of processor time of all of them, since the beginning."""
+        self.pids()
+        return sum(ticks - self._before.get(key, 0) for key, ticks in self.ticks.items()) / TICKS
 
     def follow(self) -> None:
         while not self._over.wait(1.0):  # rarely: looking takes time from what is measured
@@ -143,10 +155,12 @@ class _Watch:
                 continue
             key = f"{name}:{stat[19]}"
             if key not in self._known:
-                self._known[key] = int(stat[1]) in found or self._mark in _environment(name)
+                place = _environment(name)
+                own = int(stat[1]) in found or self._mark in place
+                self._known[key] = "own" if own else "beside" if self._beside in place else ""
             if self._known[key]:
                 self.ticks[key] = int(stat[11]) + int(stat[12])
-                if stat[0] != "Z":
+                if stat[0] != "Z" and self._known[key] == "own":
                     found.append(int(name))
         return found
 
@@ -164,10 +178,9 @@ class _Watch:
 def _shares(watch: _Watch, used: Any, busy: int, mine: float, seconds: float) -> tuple[float, float]:
     """Divide the machine's busy time: cores of others, cores of the command."""
     total = (_busy_ticks() - busy) / TICKS
-    watch.pids()
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
     waited = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-    own = max(sum(watch.ticks.values()) / TICKS, waited)
+    own = max(watch.used(), waited)
     return max(0.0, total - own - mine) / seconds, own / seconds
 
 

@@ -7,9 +7,8 @@ import gymnasium
 import numpy as np
 
 import farfield
-from farfield.types import Field, Kind, Spec
 
-SPEC = Spec((Field("obs", Kind.BOX, "float32", (8,)),), (Field("action", Kind.DISCRETE, "int64", (), (4,)),))
+SPEC = farfield.spec(obs=farfield.box(8), action=farfield.discrete(4))
 PPO = {
     "algorithm": {
         "kind": "ppo", "epochs": 10, "minibatch": 256, "learning_rate": 1e-3,
@@ -38,10 +37,10 @@ returns, steps = deque(maxlen=100), 0
 config = PPO if options.algorithm == "ppo" else DQN
 with farfield.connect(options.address, run=run, spec=SPEC, token=options.token, config=config) as app:
     app.wait(60)  # for a first policy; without this, random actions until it comes
+    episode = app.episode()
     while steps < options.steps and not (len(returns) == 100 and np.mean(returns) >= options.until):
         obs, _ = env.reset()
         total, over = 0.0, False
-        episode = app.episode()
         while not over:
             obs, reward, terminated, truncated, _ = env.step(episode.act(obs))
             episode.reward(reward)
@@ -49,5 +48,5 @@ with farfield.connect(options.address, run=run, spec=SPEC, token=options.token, 
         episode.end(truncated=not terminated, obs=obs)
         returns.append(total)
         if len(returns) % 25 == 0:
-            print(f"{steps} steps, version {app.version}: mean return {np.mean(returns):.0f}", flush=True)
+            print(f"{steps} steps, version {app.counters().version}: mean return {np.mean(returns):.0f}", flush=True)
     print(f"{steps} steps, mean return {np.mean(returns):.0f}; {app.counters()}")

@@ -1,6 +1,7 @@
 """A program of your own, without Gymnasium: a shop decides whether to restock, and learns from what it earns.
 
-Start `farfield serve` in one terminal, and this in another. The shop runs; nobody resets it, nobody steps it.
+Start `farfield serve` in one terminal, and this in another. Nobody resets the shop and nobody steps it. Its days are
+short, so that it waits for its learner (`pace`); a program whose time is real leaves that out.
 """
 
 import random
@@ -8,16 +9,12 @@ import sys
 from collections import deque
 
 import farfield
-from farfield.types import Field, Kind, Spec
 
 ROOM, FEE, RENT, PRICE = 10, 1.0, 0.1, 1.0  # shelf; cost of a delivery; of an item on the shelf; what a sale brings
-SPEC = Spec(
-    (
-        Field("obs/stock", Kind.DISCRETE, "int64", (), (ROOM + 1,)),
-        Field("obs/weekend", Kind.MULTI_BINARY, "int8", (1,)),
-        Field("mask", Kind.MULTI_BINARY, "bool", (2,)),
-    ),
-    (Field("action", Kind.DISCRETE, "int64", (), (2,), mask="mask"),),  # 0: wait, 1: fill the shelf
+SPEC = farfield.spec(
+    obs={"stock": farfield.discrete(ROOM + 1), "weekend": farfield.multi_binary(1)},
+    action=farfield.discrete(2),  # 0: wait, 1: fill the shelf
+    mask=True,  # the shop says which of them is possible
 )
 CONFIG = {
     "algorithm": {"kind": "ppo", "epochs": 6, "minibatch": 256, "learning_rate": 3e-3, "gamma": 0.95},
@@ -33,9 +30,9 @@ def earn(stock: int, weekend: bool) -> tuple[int, float]:
 
 def main(address: str, days: int) -> None:
     stock, weeks = 0, deque(maxlen=300)
-    with farfield.connect(address, run="shop", spec=SPEC, config=CONFIG) as app:
-        app.wait(60)
-        episode = app.episode()  # of one that never ends
+    with farfield.connect(address, run="shop", spec=SPEC, config=CONFIG, pace=True) as app:
+        app.wait(60)  # for a first policy
+        episode = app.episode()  # one that never ends
         for day in range(days):
             weekend = day % 7 >= 5
             allowed = [True, stock < ROOM]  # a full shelf takes no delivery
@@ -46,7 +43,9 @@ def main(address: str, days: int) -> None:
             episode.reward(income - FEE * fill)
             weeks.append(income - FEE * fill)
             if day % 2000 == 1999:
-                print(f"day {day + 1}, version {app.version}: {sum(weeks) / len(weeks):.2f} a day", flush=True)
+                print(
+                    f"day {day + 1}, version {app.counters().version}: {sum(weeks) / len(weeks):.2f} a day", flush=True
+                )
 
 
 if __name__ == "__main__":

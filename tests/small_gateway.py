@@ -3,7 +3,8 @@
 import queue
 import time
 from concurrent import futures
-from threading import Condition
+from contextlib import suppress
+from threading import Condition, Thread
 from types import SimpleNamespace
 
 import grpc
@@ -47,7 +48,9 @@ def until(condition, timeout=20.0, what="it"):
 class SmallGateway:
     """Keeps everything in lists; `address` is the same after `stop` and `start`."""
 
-    def __init__(self, address, spec=SPEC, *, credentials=None, steps=16, token="", window=2, quota=1 << 20, limit=1 << 22):
+    def __init__(
+        self, address, spec=SPEC, *, credentials=None, steps=16, token="", window=2, quota=1 << 20, limit=1 << 22
+    ):
         self.address, self.spec, self.credentials = address, spec, credentials
         self.token, self.steps, self.window, self.quota, self.limit = token, steps, window, quota, limit
         self.payloads = []  # owned, in their order
@@ -116,53 +119,34 @@ class SmallGateway:
         return self._admit(request, context)
 
     def append(self, requests, context):
-        first = next(requests)
-        yield wire.Down(welcome=self._admit(first.hello, context))
-        news = queue.SimpleQueue()
         server = self.server
-
-        def read():
-            try:
-                for up in requests:
-                    news.put(up)
-            except grpc.RpcError:
-                pass
-            news.put(None)
-
-        context.add_callback(lambda: news.put(None))
-        from threading import Thread
-
-        Thread(target=read, daemon=True).start()
-        owned, told, streams = 0, {}, set()
+        yield wire.Down(welcome=self._admit(next(requests).hello, context))
+        news, owned, told, streams = _news(requests, context), 0, {}, set()
         while self.server is server:
             try:
                 up = news.get(timeout=0.02)
             except queue.Empty:
                 up = wire.Up()
-            if up is None:
-                return
             while self.hold and self.server is server:
                 time.sleep(0.005)
-            if self.server is not server:
+            if up is None or self.server is not server:
                 return
-            refusals = []
-            for payload in up.payloads:
-                reason = self.refuse_payload(payload)
-                if reason:
-                    refusals.append(wire.Down.Refusal(index=owned, kind="SpecError", text=reason))
+            down = wire.Down(owned=owned + len(up.payloads) + bool(up.probe))
+            for index, payload in enumerate(up.payloads, owned):
+                if reason := self.refuse_payload(payload):
+                    down.refusals.add(index=index, kind="SpecError", text=reason)
                 else:
                     self._own(payload, streams)
-                owned += 1
-            if up.probe:
-                self.probes += 1
-                owned += 1
+            self.probes += bool(up.probe)
             marks = {s: n for s, n in self.settled.items() if s in streams and told.get(s) != n}
             told |= marks
+            for stream, count in marks.items():
+                down.settled.add(stream=bytes.fromhex(stream), fragments=count)
             if self.rubbish == "Append" and up.payloads:
-                yield wire.Down(owned=owned + 1000)
-            elif up.payloads or up.probe or marks:
-                settled = [wire.Announcement.Settled(stream=bytes.fromhex(s), fragments=n) for s, n in marks.items()]
-                yield wire.Down(owned=owned, refusals=refusals, settled=settled)
+                down.owned += 1000
+            if down.owned != owned or marks:
+                owned = down.owned
+                yield down
 
     def _own(self, payload, streams):
         with self.changed:
@@ -248,3 +232,18 @@ class SmallGateway:
         return codec.write_welcome(
             Welcome(hello.run, self.spec, 7, self.steps, self.window, self.quota, self.limit, 0.0, newest, "test")
         )
+
+
+def _news(requests, context):
+    """Read requests in a thread; None says that there are no more."""
+    news = queue.SimpleQueue()
+    context.add_callback(lambda: news.put(None))
+
+    def read():
+        with suppress(grpc.RpcError):
+            for up in requests:
+                news.put(up)
+        news.put(None)
+
+    Thread(target=read, daemon=True).start()
+    return news

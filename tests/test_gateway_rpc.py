@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import socket
 import subprocess
 import threading
 
@@ -166,6 +167,21 @@ def test_a_follower_that_reads_slowly_gets_the_newest(plain):
         while numbers[-1] < 49:
             numbers.append(decode_announcement(next(follower).announcement).version.number)
         assert numbers == sorted(set(numbers))
+
+
+def test_followers_of_a_run_that_was_closed_find_it_anew(plain):
+    with gateway(plain) as (host, address), dialled(address) as stub:
+        follower = stub.Versions(wire.VersionsRequest(hello=hello()), timeout=60)
+        follower.initial_metadata()
+        sender = Sender(stub)
+        sender.welcome()
+        host.drop("game")
+        assert refused(lambda: next(follower))[0] is Code.UNAVAILABLE
+        again = Sender(stub)
+        again.welcome()
+        again.send(payload(0))
+        again.wait(1)
+        assert seqs(host) == [0]
 
 
 def test_late_rewards_come_from_any_process(plain):
@@ -493,6 +509,46 @@ def test_a_client_that_vanishes_leaves_nothing_behind(runs):
                 sender.wait(1)
             del follower
         until(lambda: host.clients == 0)
+
+
+def test_a_connection_that_went_silent_is_noticed(plain):
+    with gateway(plain, silence=0.5) as (host, address), silent_proxy(address) as (door, freeze), dialled(door) as stub:
+        sender = Sender(stub)
+        sender.welcome()
+        sender.send(payload(0))
+        sender.wait(1)
+        assert host.clients == 1
+        freeze.set()  # nothing goes through any more, and nobody is told
+        until(lambda: host.clients == 0)
+
+
+@contextlib.contextmanager
+def silent_proxy(address):
+    """Pass bytes on until the event is set; then keep the connection open and pass nothing."""
+    host, _, port = address.rpartition(":")
+    listening = socket.create_server(("127.0.0.1", 0))
+    freeze, ends = threading.Event(), [listening]
+
+    def pump(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not freeze.is_set():
+                    target.sendall(data)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            near = listening.accept()[0]
+            far = socket.create_connection((host, int(port)))
+            ends.extend([near, far])
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listening.getsockname()[1]}", freeze
+    finally:
+        for end in ends:
+            end.close()
 
 
 def test_many_idle_clients_are_held(plain):

@@ -221,7 +221,7 @@ def test_the_scaled_view_says_how_long_a_job_would_wait() -> None:
     obs, *_ = env.step(np.int64(0))  # 0 runs until 100, 1 until 51; it is 2, and only job 2 waits
     row, week = obs["jobs"][0], math.log(604_800)
     assert row[[0, 3, 4, 7]] == pytest.approx([0, 0, math.log1p(49) / week, LEAST], abs=1e-6)
-    assert row[[1, 2, 5, 6]] == pytest.approx([math.log(10) / math.log(100), 0, 0, 1 / 128], abs=1e-6)
+    assert row[[1, 2, 5, 6]] == pytest.approx([math.log(10) / math.log(100), 0, 0, math.log1p(360) / week], abs=1e-6)
 
 
 def test_a_crowd_is_shown_by_turns_without_repeats() -> None:

@@ -10,7 +10,7 @@ import time
 
 import grpc
 import numpy as np
-from ingest import SPEC
+from ingest import ALONE, SPEC
 
 from farfield import columns
 from farfield.canonical import to_json
@@ -50,9 +50,7 @@ async def by_call(stub: calls.GatewayStub, hello: wire.Hello, number: int, end: 
 
 
 async def rate(address: str, hello: wire.Hello, clients: int, seconds: float, way: str) -> float:
-    channels = [
-        grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(clients)
-    ]
+    channels = [grpc.aio.insecure_channel(address, options=ALONE) for _ in range(clients)]
     stubs = [calls.GatewayStub(channel) for channel in channels]
     work = {"stream": by_stream, "unary": by_call}[way]
     begun = time.perf_counter()

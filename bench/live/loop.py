@@ -1,7 +1,10 @@
-"""The LunarLander loop in one thread, bare and with a session, in alternating blocks of one process: lines of JSON.
+"""The LunarLander loop in one thread, bare and with a session, in blocks of one process: one line of JSON.
 
-Both blocks step the same environment with the same actions, which were drawn before: what differs is Farfield alone.
-Usage: loop.py ADDRESS RUN [--core native|numpy] [--seconds 10] [--block 5000] [--latency] [--alone]
+Both kinds of block step the same environment with the same actions, which were drawn before: what differs is Farfield
+alone. Bare and live blocks alternate; with --alone the bare ones come before the session is opened and after it is
+closed, so that the program is at full speed in between and nothing of ours runs beside the bare loop.
+
+Usage: loop.py ADDRESS RUN [--core native|numpy] [--seconds 10] [--block 5000] [--latency] [--alone] [--versions 0]
 """
 
 import argparse
@@ -10,7 +13,6 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as in every process that Farfield starts
@@ -26,46 +28,71 @@ LIMIT = 1000  # steps of an episode
 class Program:
     """A program that steps its environment; blocks go on where the one before stopped."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, block: int) -> None:
         self.env = gymnasium.make("LunarLander-v3", render_mode=None).unwrapped
         self.actions = np.random.default_rng(seed).integers(0, 4, 1 << 16).tolist()
-        self.done, self.length = 0, 0
+        self.block, self.done, self.length = block, 0, 0
         self.obs: Any = self.env.reset(seed=seed)[0]
 
-    def bare(self, steps: int) -> None:
-        env, actions = self.env, self.actions
-        for n in range(self.done, self.done + steps):
+    def bare(self) -> float:
+        """Step without us; gives microseconds of a step."""
+        env, actions, begun = self.env, self.actions, time.perf_counter()
+        for n in range(self.done, self.done + self.block):
             self.obs, _, over, _, _ = env.step(actions[n & 0xFFFF])
             self.length += 1
             if over or self.length >= LIMIT:
                 self.obs, self.length = env.reset()[0], 0
-        self.done += steps
+        return self._over(begun)
 
-    def live(self, app: Any, steps: int, spent: list[int] | None = None) -> None:
-        env, actions, clock = self.env, self.actions, time.perf_counter_ns
-        episode = app.episode()
-        for n in range(self.done, self.done + steps):
-            if spent is None:
+    def live(self, app: Any) -> float:
+        """Step, and ask, and tell; an episode that the block cuts off goes on in the next one."""
+        env, actions, begun = self.env, self.actions, time.perf_counter()
+        with app.episode() as episode:
+            for n in range(self.done, self.done + self.block):
                 episode.act(self.obs)
-            else:
-                begun = clock()
+                self.obs, reward, over, _, _ = env.step(actions[n & 0xFFFF])
+                episode.reward(reward)
+                self.length += 1
+                if over or self.length >= LIMIT:
+                    episode.end(truncated=not over, obs=self.obs)
+                    self.obs, self.length = env.reset()[0], 0
+            episode.end(truncated=True, obs=self.obs)
+        return self._over(begun)
+
+    def timed(self, app: Any, spent: list[int]) -> float:
+        """Do the same with every act timed, which costs a little itself."""
+        env, actions, clock, begun = self.env, self.actions, time.perf_counter_ns, time.perf_counter()
+        with app.episode() as episode:
+            for n in range(self.done, self.done + self.block):
+                before = clock()
                 episode.act(self.obs)
-                spent.append(clock() - begun)
-            self.obs, reward, over, _, _ = env.step(actions[n & 0xFFFF])
-            episode.reward(reward)
-            self.length += 1
-            if over or self.length >= LIMIT:
-                episode.end(truncated=not over, obs=self.obs)
-                self.obs, self.length = env.reset()[0], 0
-        episode.close(truncated=True)
-        self.obs, self.length = env.reset()[0], 0
-        self.done += steps
+                spent.append(clock() - before)
+                self.obs, reward, over, _, _ = env.step(actions[n & 0xFFFF])
+                episode.reward(reward)
+                self.length += 1
+                if over or self.length >= LIMIT:
+                    episode.end(truncated=not over, obs=self.obs)
+                    self.obs, self.length = env.reset()[0], 0
+            episode.end(truncated=True, obs=self.obs)
+        return self._over(begun)
+
+    def _over(self, begun: float) -> float:
+        took = time.perf_counter() - begun
+        self.done += self.block
+        return took / self.block * 1e6
 
 
-def timed(work: Callable[[int], None], steps: int) -> float:
-    begun = time.perf_counter()
-    work(steps)
-    return (time.perf_counter() - begun) / steps * 1e6
+def warm(program: Program, app: Any, versions: int, seconds: float) -> None:
+    """Run until so many versions have come, or for so long: what a process does once at its start is over then."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and (not versions or app.counters().versions <= versions):
+        program.live(app)
+
+
+def percentiles(spent: list[int]) -> dict[str, float]:
+    """Give microseconds of an act."""
+    found = np.quantile(spent, (0.5, 0.99, 0.999, 1.0)) / 1e3
+    return dict(zip(("p50", "p99", "p99.9", "slowest"), found.tolist(), strict=True))
 
 
 def main() -> None:
@@ -76,32 +103,42 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=5000)
     parser.add_argument("--latency", action="store_true", help="time every act: costs a little itself")
     parser.add_argument("--alone", action="store_true", help="no bare blocks in between: the program at full speed")
+    parser.add_argument("--versions", type=int, default=0, help="so many come before anything is measured")
+    parser.add_argument("--warm", type=float, default=2.0, help="seconds before anything is measured, at most")
     parser.add_argument("--core", default="native", choices=("native", "numpy"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    program = Program(given.seed)
+    program, bare, live, spent = Program(given.seed, given.block), [], [], []
+    program.bare()
+    around = given.seconds / 4 if given.alone else 0.0
+    end = time.monotonic() + around
+    while time.monotonic() < end:
+        bare.append(program.bare())
     spec = farfield.spec(obs=program.env.observation_space, action=program.env.action_space)
-    app = farfield.connect(given.address, run=given.run, spec=spec, spool="", wait=60.0, core=given.core)
+    app = farfield.connect(given.address, run=given.run, spec=spec, wait=60.0, core=given.core)
     if not app.wait(60.0):
         sys.exit("no version came within 60 s")
-    program.bare(given.block)
-    program.live(app, given.block)
-    bare, live, spent = [], [], [] if given.latency else None
-    end = time.monotonic() + given.seconds
+    warm(program, app, given.versions, given.warm)
+    end, before = time.monotonic() + given.seconds, app.counters()
     while time.monotonic() < end:
-        bare.append(0.0 if given.alone else timed(program.bare, given.block))
-        live.append(timed(lambda steps: program.live(app, steps, spent), given.block))
+        if not given.alone:
+            bare.append(program.bare())
+        live.append(program.timed(app, spent) if given.latency else program.live(app))
+    versions = app.counters().versions - before.versions
     left, counters = app.close(30.0), app.counters()
-    ratios = [after / before for before, after in zip(bare, live, strict=True) if before]
+    end = time.monotonic() + around
+    while time.monotonic() < end:
+        bare.append(program.bare())
+    usual = statistics.mean if given.alone else statistics.median  # at full speed every pause counts
+    middle = usual(bare), usual(live)
+    ratios = [1.0] if given.alone else [mine / plain for plain, mine in zip(bare, live, strict=True)]
     line: dict[str, Any] = {
-        "bare_us": statistics.median(bare), "live_us": statistics.median(live),
-        "ratio": statistics.median(ratios or [0.0]),
-        "blocks": len(bare), "steps": counters.steps, "dropped": counters.dropped_steps, "counters": repr(counters),
-        "left": repr(left),
+        "bare_us": middle[0], "live_us": middle[1], "blocks": len(live), "versions": versions,
+        "ratio": middle[1] / middle[0] if given.alone else statistics.median(ratios),
+        "low": min(ratios), "high": max(ratios), "finished": counters.steps, "dropped_steps": counters.dropped_steps,
+        "fallbacks": counters.fallbacks, "left": left.payloads,
     }  # fmt: skip
-    if spent:
-        line["act_us"] = dict(zip(("p50", "p99", "p99.9"), np.quantile(spent, (0.5, 0.99, 0.999)) / 1e3, strict=True))
-    print(json.dumps(line), flush=True)
+    print(json.dumps(line | (percentiles(spent) if spent else {})), flush=True)
 
 
 if __name__ == "__main__":

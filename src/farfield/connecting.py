@@ -1,6 +1,7 @@
 """An address, or a TOML file, and options in; a `Session` out. Loads what a live program needs and nothing else."""
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,8 +175,6 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _check(where: str, options: Options) -> None:
-    import re
-
     for name in ("run", "policy"):
         if not re.fullmatch(NAME, getattr(options, name)):
             raise ConfigError(f"{where}: {name} {getattr(options, name)!r}: expected letters, digits, '.', '_' and '-'")

@@ -1,35 +1,40 @@
-// A lander that learns to land while it flies: trains LunarLander on the system's Box2D over a gateway.
+// Landers that learn to land while they fly: trains LunarLander on the system's Box2D over a gateway.
 //
 //   farfield serve &
-//   lander [--address HOST:PORT] [--run NAME] [--seed N] [--steps N] [--episodes N] [--target RETURN] [--token TOKEN]
+//   lander [--address HOST:PORT] [--run NAME] [--seed N] [--landers N] [--steps N] [--episodes N] [--target RETURN]
+//          [--token TOKEN]
 //
 // Prints the mean return of the last 100 episodes, and the versions that came. Ends after so many steps or episodes, or
 // once the mean return reaches the target.
 #include "lander.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "farfield/client.hpp"
 
 namespace {
 
-// What to create the run with: PPO with settings that land. Batches are 16 fragments of 512 steps.
+// What to create the run with: PPO with settings that land. A batch is 512 steps of 16 landers.
 constexpr char kConfig[] = R"({
   "algorithm": {"kind": "ppo", "epochs": 8, "minibatch": 512, "learning_rate": 1e-3, "gamma": 0.999, "lam": 0.98,
                 "entropy": 0.01},
-  "lanes": {"count": 16, "steps": 512},
-  "window": 16
+  "lanes": {"count": 16, "steps": 512}
 })";
 
 struct Wish {
   farfield::Options options;
   std::uint64_t seed = 1;
+  std::size_t landers = 16;
   double steps = 1e6, episodes = std::numeric_limits<double>::infinity();
   double target = std::numeric_limits<double>::infinity();
 };
@@ -44,6 +49,7 @@ Wish read(int count, char** words) {
     else if (name == "--run") wish.options.run = value;
     else if (name == "--token") wish.options.token = value;
     else if (name == "--seed") wish.seed = std::stoull(value);
+    else if (name == "--landers") wish.landers = std::stoull(value);
     else if (name == "--steps") wish.steps = std::stod(value);
     else if (name == "--episodes") wish.episodes = std::stod(value);
     else if (name == "--target") wish.target = std::stod(value);
@@ -83,32 +89,69 @@ class Progress {
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 
+// All landers that fly side by side, and what each saw, did and got.
+class Fleet {
+ public:
+  Fleet(std::size_t count, std::uint64_t seed)
+      : seen(count * lander::kInputs), last(seen), actions(count), rewards(count), ended(new bool[count]),
+        truncated(new bool[count]), sums_(count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      tasks_.emplace_back(std::make_unique<lander::Lander>(seed * 1000 + i));
+      show(seen, i, tasks_[i]->reset());
+    }
+  }
+
+  // Steps every lander; those that landed, crashed or ran out of time begin anew. Says whether there were any.
+  bool step(Progress& progress) {
+    bool any = false;
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      const lander::Step step = tasks_[i]->step(static_cast<int>(actions[i]));
+      rewards[i] = step.reward;
+      sums_[i] += step.reward;
+      ended[i] = step.terminated || step.truncated;
+      truncated[i] = step.truncated;
+      show(seen, i, step.observation);
+      show(last, i, step.observation);
+      if (!ended[i]) continue;
+      any = true;
+      progress.add(sums_[i]);
+      sums_[i] = 0.0;
+      show(seen, i, tasks_[i]->reset());
+    }
+    return any;
+  }
+
+  std::vector<float> seen, last;  // [landers, 8]
+  std::vector<std::int64_t> actions;
+  std::vector<double> rewards;
+  std::unique_ptr<bool[]> ended, truncated;
+
+ private:
+  static void show(std::vector<float>& place, std::size_t i, const lander::Observation& seen) {
+    std::copy(seen.begin(), seen.end(), place.begin() + static_cast<std::ptrdiff_t>(i * seen.size()));
+  }
+
+  std::vector<std::unique_ptr<lander::Lander>> tasks_;
+  std::vector<double> sums_;
+};
+
 void train(const Wish& wish) {
   auto app = farfield::connect(wish.options);
   if (!app->wait(60.0)) std::printf("no version yet: flying at random until one comes. %s\n", app->trouble().c_str());
-  lander::Lander task(wish.seed);
-  auto episode = app->episode();
+  auto episode = app->episode(wish.landers);
+  Fleet fleet(wish.landers, wish.seed);
   Progress progress;
   double steps = 0.0;
   double printed = 0.0;
-  while (steps < wish.steps && progress.episodes() < wish.episodes) {
-    lander::Observation seen = task.reset();
-    lander::Step step;
-    double sum = 0.0;
-    while (!step.terminated && !step.truncated) {
-      step = task.step(episode.act(seen.data(), seen.size()));
-      episode.reward(step.reward);
-      seen = step.observation;
-      sum += step.reward;
-      ++steps;
-    }
-    episode.end(step.truncated, seen.data(), seen.size());
-    progress.add(sum);
-    if (steps - printed >= 20000) {
-      printed = steps;
-      progress.print(steps, app->counters());
-    }
-    if (progress.full() && progress.mean() >= wish.target) break;
+  while (steps < wish.steps && progress.episodes() < wish.episodes && !(progress.full() && progress.mean() >= wish.target)) {
+    episode.act(farfield::View(fleet.seen), fleet.actions.data(), wish.landers * sizeof(std::int64_t));
+    const bool any = fleet.step(progress);
+    episode.reward(fleet.rewards.data(), wish.landers);
+    if (any) episode.restart(fleet.ended.get(), fleet.truncated.get(), {{"obs", farfield::View(fleet.last)}});
+    steps += static_cast<double>(wish.landers);
+    if (steps - printed < 20000) continue;
+    printed = steps;
+    progress.print(steps, app->counters());
   }
   progress.print(steps, app->counters());
   const farfield::Remaining left = app->close(30.0);

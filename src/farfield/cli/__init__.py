@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from farfield.cli import catalogue, doctor, export, play, runs, serve, token, train
+from farfield.cli import catalogue, doctor, export, ping, play, runs, serve, token, train
 from farfield.errors import FarfieldError
 
 REFUSED, INTERRUPTED = 2, 130
@@ -32,6 +32,7 @@ for command in (
     doctor.doctor,
     serve.serve,
     token.token,
+    ping.ping,
 ):
     app.command()(command)
 

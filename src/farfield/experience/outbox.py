@@ -91,9 +91,12 @@ class Outbox:
 
     def settle(self, parcel: Parcel, refusal: str | None, *, lost: bool) -> None:
         """Forget a parcel: owned, refused or lost."""
+        if parcel not in self._open:  # dealt with already
+            return
+        if parcel.place is not None:
+            self.spool.release(parcel.place)
         with self._changed:
-            if self._open.pop(parcel, self) is self:
-                return
+            del self._open[parcel]
             self._release(parcel)
             if lost:
                 self.tally.dropped_fragments += 1
@@ -104,8 +107,6 @@ class Outbox:
             else:
                 self.tally.owned += 1
             self._changed.notify_all()
-        if parcel.place is not None:
-            self.spool.release(parcel.place)
         if (lost or refusal is not None) and parcel.stream:
             self._lost(parcel.stream)
 

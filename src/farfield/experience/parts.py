@@ -99,7 +99,7 @@ class Part:
         self.spec: Any = spec  # of the run, as soon as it is known
         self.slot = machine.slot()
         self.welcome: Welcome | None = None
-        self.ready = False  # whether there is a version
+        self.ready = False  # whether there is a version, and we were let in
         self.newest: tuple[Version, Weights] | None = None
         self.link: Any = None
         self.fallbacks = self.late = self.episodes = self.versions = self.rubbish = 0
@@ -130,6 +130,7 @@ class Part:
             before, self.welcome = self.welcome, welcome
             if before is None or (before.seed, before.steps) != (welcome.seed, welcome.steps):
                 self._outdated |= set(self._tracks)
+            self.ready = self.newest is not None
             self.changed.notify_all()
 
     def arrived(self, version: Version, weights: Weights) -> None:
@@ -137,7 +138,7 @@ class Part:
         self._agree(version.spec, f"version {version.number}")
         self.slot.put(self.machine.snapshot(to_json(version), weights))
         with self.changed:
-            self.newest, self.ready = (version, weights), True
+            self.newest, self.ready = (version, weights), self.welcome is not None
             self.versions += 1
             self.changed.notify_all()
 

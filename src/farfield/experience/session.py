@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Literal
@@ -63,15 +63,20 @@ class Session:
         return episode
 
     def credit(
-        self, decision: Decision | str, reward: float, mode: Literal["add", "set"] = "add", id: str | None = None,  # noqa: A002
+        self,
+        decision: Decision | Sequence[Any] | str,
+        reward: float,
+        mode: Literal["add", "set"] = "add",
+        id: str | None = None,  # noqa: A002 - what the wire calls it
         policy: str = "",
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Give a decision a reward later, from any process; `id` makes repeating it harmless.
 
+        A decision is what `episode.decision` gave, or as text its stream, a colon and its number.
         False: there was no room for it, which is counted too.
         """
         self._check()
-        stream, n = decision if isinstance(decision, Decision) else _parsed(decision)
+        stream, n = _parsed(decision)
         if mode not in ("add", "set"):
             raise SpecError(f"credit: mode: expected 'add' or 'set', came {mode!r}")
         if not -MOST <= (amount := float(reward)) <= MOST:
@@ -189,11 +194,13 @@ class Session:
         raise MissingError(self._refusal)
 
 
-def _parsed(text: str) -> Decision:
-    stream, _, digits = text.partition(":")
-    if len(stream) != 32 or set(stream) - set("0123456789abcdef") or not digits.isdecimal():
-        raise SpecError(f"decision {text!r}: expected what str(episode.decision) gave, such as {'0' * 31}1:17")
-    return Decision(stream, int(digits))
+def _parsed(given: Sequence[Any] | str) -> Decision:
+    parts = given.split(":") if isinstance(given, str) else [str(part) for part in given]
+    if len(parts) == 2:
+        stream, n = parts
+        if len(stream) == 32 and not set(stream) - set("0123456789abcdef") and n.isdecimal():
+            return Decision(stream, int(n))
+    raise SpecError(f"decision {given!r}: expected a Decision, or text such as {'0' * 31}1:17 (its stream and number)")
 
 
 def _sum(parts: list[Remaining]) -> Remaining:

@@ -140,6 +140,7 @@ class Spool:
                 if found is None:
                     continue
                 self._segments.append(found)
+                self._looked = -LOOK  # it counts as ours from now on
                 places = [Place(found, offset, size) for offset, size in found.scan()]
                 found.frames = len(places)
                 self.damaged += found.end - (places[-1].offset + places[-1].size if places else 0)

@@ -2,15 +2,12 @@
 
 import asyncio
 from functools import partial
-from typing import Any
-
-import grpc.aio
 
 from farfield import columns
 from farfield.errors import CorruptError, FarfieldError, MissingError, SpecError
 from farfield.serving.hosted import Hosted
 from farfield.serving.predictor import Answer, Ask
-from farfield.serving.uplinks import EOF
+from farfield.serving.uplinks import Talk
 from farfield.v1 import farfield_pb2 as wire
 
 MOST = 256  # requests of one call that wait for their answers; more are not read
@@ -27,9 +24,9 @@ class Asking:
         self._ended = False
         self._failure: FarfieldError | None = None
 
-    async def run(self, first: wire.ActRequest, context: Any) -> None:
+    async def run(self, first: wire.ActRequest, talk: Talk) -> None:
         """Serve until the client is done; MissingError: there is no version yet."""
-        reader = asyncio.create_task(self._read(first, context))
+        reader = asyncio.create_task(self._read(first, talk))
         try:
             while not (self._ended and not self._open and not self._replies):
                 await self._wake.wait()
@@ -38,7 +35,7 @@ class Asking:
                     raise self._failure
                 replies, self._replies = self._replies, []
                 for reply in replies:
-                    await context.write(reply)
+                    await talk.write(reply)
             if reader.done():
                 reader.result()  # raises what nobody foresaw
         finally:
@@ -50,18 +47,16 @@ class Asking:
         self._wake.set()
         self._room.set()
 
-    async def _read(self, first: wire.ActRequest, context: Any) -> None:
-        request = first
+    async def _read(self, first: wire.ActRequest, talk: Talk) -> None:
+        request: wire.ActRequest | None = first
         try:
             if not request.observations:  # it only said who calls
-                request = await context.read()
-            while request is not EOF and not self._ended:
+                request = await talk.read()
+            while request is not None and not self._ended:
                 await self._take(request)
-                request = await context.read()
+                request = await talk.read()
         except MissingError as error:
             self._failure = error
-        except grpc.aio.UsageError:  # the call has ended meanwhile
-            pass
         finally:
             self.stop()
 

@@ -39,8 +39,14 @@ class Following:
         return lambda: self._ignore(changed)
 
     def stop(self) -> None:
-        """Follow no longer; where the log is closed next, its thread ends at once."""
+        """Follow no longer, and have those who listen look; where the log is closed next, its thread ends at once."""
         self._closing.set()
+        self._tell()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new will come."""
+        return self._closing.is_set()
 
     def join(self) -> None:
         """Wait for the thread to end."""
@@ -85,6 +91,9 @@ class Following:
             return False
         self.announced = time.time()
         if self.releases.take([record.payload for record in records]):
-            for changed in self._listeners:
-                changed()
+            self._tell()
         return True
+
+    def _tell(self) -> None:
+        for changed in self._listeners:
+            changed()

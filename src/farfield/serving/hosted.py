@@ -101,6 +101,11 @@ class Hosted:
         return None if self._admission is None else self._admission.spec
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed: what follows it has to find the run anew."""
+        return self._following.stopped
+
+    @property
     def settled(self) -> Mapping[str, int]:
         """Stream -> how many of its first fragments were used or counted as not used; replaced, never changed."""
         return self._following.releases.settled

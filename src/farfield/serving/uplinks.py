@@ -6,21 +6,30 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
-
-import grpc.aio
+from typing import Any, NamedTuple, Protocol
 
 from farfield.errors import ConflictError, CorruptError, FarfieldError, FullError, MissingError, SpecError
 from farfield.serving.hosted import Hosted, Taken
 from farfield.serving.pulses import Pulse
 from farfield.v1 import farfield_pb2 as wire
 
-EOF: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]
 TEXT = 1000  # characters of a refusal
 LARGE = 1 << 20  # bytes from which a payload is checked by another thread, so that other calls go on meanwhile
 PAUSE = 0.02  # seconds before a payload is tried again for which there was no room
 STREAMS = 4096  # of one call whose settled marks it is told
 RECHECK = 30.0  # seconds after which a token is looked at again
+
+
+class Talk(Protocol):
+    """A call in which both sides speak."""
+
+    async def read(self) -> Any:
+        """Give the next message; None after the last one."""
+        ...
+
+    async def write(self, message: Any) -> None:
+        """Send a message as soon as the client takes it."""
+        ...
 
 
 class Entry(NamedTuple):
@@ -47,15 +56,15 @@ class Uplink:
         self._cold = True  # the first payload may open files
         self._recheck = self._loop.time() + RECHECK
 
-    async def run(self, first: wire.Up, context: Any) -> None:
+    async def run(self, first: wire.Up, talk: Talk) -> None:
         """Serve until the client is done, or raise what ended it; payloads may come with the first message."""
-        reader = asyncio.create_task(self._read(first, context))
+        reader = asyncio.create_task(self._read(first, talk))
         try:
             while not (self._ended and not self._entries):
                 await self._wake.wait()
                 self._wake.clear()
                 if reply := self._reply():
-                    await context.write(reply)
+                    await talk.write(reply)
                 if self._failure is not None:
                     raise self._failure
             if reader.done():
@@ -71,10 +80,10 @@ class Uplink:
         """Take nothing more; what was taken is still answered."""
         self._fail(None)
 
-    async def _read(self, first: wire.Up, context: Any) -> None:
-        up = first
+    async def _read(self, first: wire.Up, talk: Talk) -> None:
+        up: wire.Up | None = first
         try:
-            while up is not EOF and not self._ended:
+            while up is not None and not self._ended:
                 for payload in up.payloads:
                     await self._take(payload)
                 if up.probe:
@@ -82,8 +91,8 @@ class Uplink:
                 if self._loop.time() > self._recheck:
                     self._recheck = self._loop.time() + RECHECK
                     self._admit()
-                up = await context.read()
-        except (FarfieldError, PermissionError, OSError, grpc.aio.UsageError) as error:
+                up = await talk.read()
+        except (FarfieldError, OSError) as error:
             self._fail(error)
         finally:
             self._fail(None)

@@ -17,7 +17,8 @@ from farfield.types import ALL, Buffer, Cursor, Record, Share
 DURABLE = True  # what was appended outlives the process
 LARGEST = 512 << 20  # bytes of one payload; SQLite takes a little less than twice that
 READ = 32 << 20  # bytes of one read, whatever its limit
-SHORT = 0.0005  # seconds of the first of these pauses
+SHORT = 0.0005  # seconds of the first pause between two looks
+IDLE, PATIENT = 0.05, 0.01  # seconds of the longest pause, where nothing came for long; a pause's share of that time
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +28,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     room: int = 4 << 30  # bytes of payload that a topic may hold
     wait: float = 10.0  # seconds that an append waits for room
     partitions: int = 1  # of each topic, for ever
-    poll: float = 0.004  # seconds between two looks at what other processes wrote, at most
+    poll: float = 0.004  # seconds between two looks at what other processes wrote, while something comes
 
 
 class Topic:
@@ -43,6 +44,7 @@ class Topic:
         self._reader: Table | None = None
         self._noter: Table | None = None
         self.closed = False
+        self.came = monotonic()  # when a read found something last
 
     def append(self, payload: Buffer, key: str) -> "Future[None]":
         """Hand a record to the writer, which the first one brings to life."""
@@ -139,14 +141,19 @@ class DiskTransport:
             )
         log, end = self._topic(topic), monotonic() + timeout
         cursor, seen, pause = dict(after), -1, SHORT
+        longest = max(self._config.poll, min(IDLE, PATIENT * (monotonic() - log.came)))
+        if longest > self._config.poll:  # nothing came for long: nobody minds a few milliseconds
+            pause = longest
         while True:
             commits = log.commits
             records, cursor, seen = log.look(cursor, share, limit, seen)
-            left = end - monotonic()
-            if records or left <= 0 or self._closed:
+            now = monotonic()
+            if records:
+                log.came = now
+            if records or now >= end or self._closed:
                 return records, cursor
-            log.pause(commits, left, pause)
-            pause = min(self._config.poll, 2 * pause)
+            log.pause(commits, end - now, pause)
+            pause = min(longest, 2 * pause)
 
     def note(self, topic: str, group: str, cursor: Cursor) -> None:
         """Say how far a group of readers is; the appender deletes what all groups are done with."""

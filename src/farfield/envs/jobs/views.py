@@ -17,7 +17,7 @@ LONG_WAIT = 43_200.0  # seconds that count as the longest wait
 MOST, LEAST = 1 - 1e-5, 1e-5
 EMPTY = np.array([0, 1, 1, 1, 1, 1, 1, 0], np.float32)
 SKIP = np.array([1, 1, 1, 1, 1, 1, 1, 0], np.float32)
-WEEK = 604_800.0
+HOUR, PER_WEEK = 3600.0, 1 / np.log(604_800.0)
 
 Order = Callable[[Window], Array]
 ORDERS: dict[str, Order] = {  # of the jobs from which a crowded view takes in turn
@@ -69,36 +69,38 @@ class Plain:
 
 
 class Scaled:
-    """Wait, run time, processors, slowdown so far, time until it fits, what is free then, queue, fits now."""
+    """Wait, run time, processors, slowdown so far, time until it fits, what is free then, pressure, fits now."""
 
     def __init__(self, jobs: Window) -> None:
         table = np.zeros((len(jobs), FEATURES), np.float32)
-        table[:, 1] = np.log(jobs.requested) / np.log(longest(jobs.trace))
+        table[:, 1] = np.log(jobs.requested) / max(1.0, np.log(longest(jobs.trace)))
         table[:, 2] = np.log2(jobs.need) / max(1.0, np.log2(jobs.trace.nodes))
         np.clip(table, 0.0, MOST, out=table)
-        self._table, self._submit, self._need, self._requested = table, jobs.submit, jobs.need, jobs.requested
-        self._shortest = np.maximum(jobs.requested, 10.0)
-        self._needs = jobs.need.tolist()
+        self._table, self._submit, self._need = table, jobs.submit, jobs.need
+        self._requested, self._needs = jobs.requested.tolist(), jobs.need.tolist()
+        self._pressure = HOUR / np.maximum(jobs.requested, 10.0)  # slowdown that an hour adds
 
     def show(self, cluster: Cluster, seen: Array, features: Array) -> None:
         """Write the features of the jobs that are seen into the first rows."""
-        rows, need, nodes = features[: len(seen)], self._need[seen], cluster.nodes
+        rows, need, now = features[: len(seen)], self._need[seen], cluster.now
         self._table.take(seen, 0, rows)
-        wait = cluster.now - self._submit[seen]
-        started, requested, needs = cluster.started, self._requested, self._needs
-        ends = sorted((started[job] + float(requested[job]), needs[job]) for _, job in cluster.running)
-        free = np.cumsum([cluster.free, *(end[1] for end in ends)])
-        place = free.searchsorted(need)  # the end after which the job fits; 0: now
-        delays = np.log1p(np.maximum(np.array([cluster.now, *(end[0] for end in ends)]) - cluster.now, 0.0)) / np.log(
-            WEEK
-        )
-        rows[:, 0] = np.log1p(wait) / np.log(WEEK)
-        rows[:, 3] = np.log1p(wait / self._shortest[seen]) / np.log(WEEK)
+        free, delays = self._forecast(cluster)
+        place = free.searchsorted(need)  # the end after which a job fits; 0: now
+        wait = now - self._submit[seen]
+        rows[:, 0] = np.log1p(wait) * PER_WEEK
+        rows[:, 3] = np.log1p(wait * self._pressure[seen] / HOUR) * PER_WEEK
         rows[:, 4] = delays[place]
-        rows[:, 5] = (free[place] - need) / nodes
-        rows[:, 6] = len(cluster.waiting) / SLOTS
+        rows[:, 5] = (free[place] - need) / cluster.nodes
+        rows[:, 6] = np.log1p(self._pressure[cluster.waiting].sum()) * PER_WEEK
         rows[:, 7] = np.where(place == 0, MOST, LEAST)
         np.minimum(rows, MOST, out=rows)
+
+    def _forecast(self, cluster: Cluster) -> tuple[Array, Array]:
+        """Give the nodes that are free now and after each end, if jobs run as long as requested, and when that is."""
+        started, requested, needs, now = cluster.started, self._requested, self._needs, cluster.now
+        ends = sorted((started[job] + requested[job], needs[job]) for _, job in cluster.running)
+        free = np.cumsum([cluster.free, *(need for _, need in ends)])
+        return free, np.log1p([0.0, *(max(0.0, end - now) for end, _ in ends)]) * PER_WEEK
 
 
 VIEWS = {"plain": Plain, "scaled": Scaled}

@@ -125,7 +125,7 @@ class Gate:
 
     def _unary(self, call: Any, request: Any, timeout: float) -> Any:
         try:
-            return call(request, metadata=self._metadata, timeout=timeout, wait_for_ready=True)
+            return call(request, metadata=self._metadata, timeout=timeout)
         except grpc.RpcError as error:
             raise self._refused(error) or ConnectionError(self._said(error)) from error
 

@@ -1,0 +1,184 @@
+"""Live programs when things go wrong around them: a few of each fault; test_live_chaos.py has the full counts."""
+
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from farfield.serving.hosted import EXPERIENCES
+from gateways import PATIENCE, Served, eventually, exists, gateway
+from live_audit import Audit
+from live_client import CONFIG, Did, Program
+from live_kills import Killed, killed_at_random
+from proxy import Proxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+PLAIN = ("delay", "drop", "halve", "repeat", "swallow")  # on these connections bytes may be lost and never changed
+SECURE = ("duplicate", "reorder")  # or they may, and TLS says so
+
+
+def test_a_gateway_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    killed_at_random(tmp_path, kills=4, programs=8, seed=1)
+
+
+@dataclass
+class Field:
+    """A gateway that stays, and programs that reach it through proxies."""
+
+    home: Path
+    served: Served
+    audit: Audit
+    proxies: dict[str, Proxy]
+    programs: dict[str, Program]
+
+
+def openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+def certified(folder: Path) -> list[str]:
+    """Give the options of a gateway with a certificate of its own."""
+    openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
+            "key.pem", "-out", "cert.pem", "-subj", "/CN=farfield", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1")  # fmt: skip
+    (folder / "server.toml").write_text(
+        f'grpc = "127.0.0.1:0"\nhttp = ""\n[tls]\ncert = "{folder}/cert.pem"\nkey = "{folder}/key.pem"\n'
+    )
+    return ["--config", str(folder / "server.toml")]
+
+
+def fielded(folder: Path, ways: tuple[str, ...], *, secure: bool) -> Iterator[Field]:
+    """Begin with all proxies at the same time: most of what they do takes time, and no work."""
+    folder.mkdir()
+    options = certified(folder) if secure else []
+    tls = {"tls": str(folder / "cert.pem")} if secure else {}
+    with gateway(folder / "home", *options, doors=1 if secure else 2) as served:
+        proxies = {way: Proxy(served.grpc, seed=number) for number, way in enumerate(ways)}
+        programs = {
+            way: Program(folder, proxy.address, number=number, config=CONFIG, flush=0.2, wait=PATIENCE, **tls)
+            for number, (way, proxy) in enumerate(proxies.items())
+        }
+        try:
+            for program in programs.values():
+                program.until(lambda now: now["owned"] > 0, "the first fragment")
+            audit = Audit(folder / "home" / "runs" / "live")
+            for way, proxy in proxies.items():
+                proxy.way = way
+            yield Field(folder, served, audit, proxies, programs)
+            audit.close()
+        finally:
+            for program in programs.values():
+                program.end()
+            for proxy in proxies.values():
+                proxy.close()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    yield from fielded(tmp_path_factory.mktemp("field") / "plain", PLAIN, secure=False)
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    yield from fielded(tmp_path_factory.mktemp("field") / "secure", SECURE, secure=True)
+
+
+def survived(field: Field, way: str) -> Did:
+    """See that it delivers and hears of versions while its proxy does that, and again when it does not any more."""
+    proxy, program = field.proxies[way], field.programs[way]
+    eventually(lambda: proxy.happened >= 5, f"five times {way}")
+    before = program.now
+    program.until(lambda now: now["owned"] > before["owned"], "more experience")
+    program.until(lambda now: now["newest"] > before["newest"], "a newer version")
+    did = stopped(proxy, program)
+    assert did.counters["reconnects"] > 0 or way == "delay"
+    field.audit.check(did, alone=False)
+    return did
+
+
+def stopped(proxy: Proxy, program: Program) -> Did:
+    """Let the network be good again, and a program deliver what it still has."""
+    proxy.way = "forward"
+    return program.stop()
+
+
+@pytest.mark.parametrize("way", [way for way in PLAIN if way != "swallow"])
+def test_bad_connections_lose_nothing(plain: Field, way: str) -> None:
+    did = survived(plain, way)
+    assert did.counters["rubbish"] == 0
+    assert way != "repeat" or plain.proxies[way].repeated > 0
+
+
+@pytest.mark.parametrize("way", SECURE)
+def test_bytes_that_come_twice_or_in_another_order_are_noticed_and_sent_again(secure: Field, way: str) -> None:
+    survived(secure, way)
+
+
+def test_a_connection_of_which_only_one_end_is_left_is_noticed(plain: Field) -> None:
+    proxy, program = plain.proxies["swallow"], plain.programs["swallow"]
+    eventually(lambda: proxy.happened > 0, "silence")
+    before = program.now
+    program.until(lambda now: now["reconnects"] > before["reconnects"] or not now["connected"], "suspicion")
+    assert proxy.connections >= 1
+    proxy.way = "forward"  # for new connections: the old one stays as it is
+    program.until(lambda now: now["owned"] > before["owned"] and now["newest"] > before["newest"], "its recovery")
+    plain.audit.check(program.stop(), alone=False)
+
+
+def test_programs_do_not_notice_that_their_learner_dies(plain: Field) -> None:
+    program = Program(plain.home, plain.served.grpc, number=10, spool=str(plain.home / "spool"))
+    try:
+        first = now = program.until(lambda now: now["version"] >= 0 and now["owned"] > 0, "a version to act with")
+        for _ in range(2):
+            learner, newest = plain.served.learner("live"), now["newest"]
+            os.kill(learner, signal.SIGKILL)
+            eventually(lambda learner=learner: not exists(learner), "its end")
+            dead = program.now
+            program.until(lambda now, dead=dead: now["owned"] > dead["owned"] + 3, "experience without a learner")
+            now = program.until(lambda now, newest=newest: now["newest"] > newest + 1, "versions of the next learner")
+        did = program.stop()
+    finally:
+        program.end()
+    assert (did.counters["reconnects"], did.counters["rubbish"]) == (0, 0)
+    assert did.counters["fallbacks"] == first["fallbacks"]
+    plain.audit.check(did, alone=False)
+    plain.audit.check_learned()
+
+
+def test_what_a_killed_program_had_finished_is_delivered_by_the_next_one(tmp_path: Path) -> None:
+    """Its spool is all that is left of it; two that live share that folder meanwhile."""
+    with Killed(tmp_path / "home", "--http", "", doors=1) as gateway:
+        options = {"config": CONFIG, "spool": str(tmp_path / "spool"), "flush": 0.1, "pause": 0.001}
+        programs = [Program(tmp_path, gateway.address, number=number, **options) for number in range(3)]
+        try:
+            for program in programs:
+                program.until(lambda now: now["owned"] > 0, "the first fragment")
+            audit = Audit(tmp_path / "home" / "runs" / "live")
+            gateway.kill()
+            for program in programs:
+                program.until(lambda now: now["waiting"] > 10, "what nobody owns")
+            finished = [program.now["steps"] for program in programs]
+            for program in programs[:2]:
+                program.kill()
+            gateway.start()
+            heir = Program(tmp_path, gateway.address, number=3, **options)
+            programs.append(heir)
+            heir.until(lambda now: now["adopted"] >= 20, "the inheritance")
+            dids = [programs[2].stop(), heir.stop()]
+        finally:
+            for program in programs:
+                program.end()
+        audit.check(*dids, alone=False)
+        steps = {number: {step for one in audit.stored for who, step, _ in one.steps if who == number} for number in (0, 1)}
+        audit.close()
+    for number, found in steps.items():
+        assert found == set(range(len(found)))
+        assert len(found) >= finished[number]
+    assert not list((tmp_path / "spool").rglob("*.spool"))

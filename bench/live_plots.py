@@ -1,4 +1,4 @@
-"""The live examples in, docs/lander-live.png and docs/storage.png out: python bench/live_plots.py [lander] [storage]."""
+"""The live examples in; docs/lander-live.png and docs/storage.png out: python bench/live_plots.py [lander] [storage]."""
 
 import os
 import subprocess

@@ -1,11 +1,11 @@
 """Options go in; the figures of live programs come out: what a session costs a program, what a gateway takes."""
 
 import json
-import statistics
+import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,11 @@ ROOT = LIVE.parent.parent
 PEERS = {"rllib": "rllib_external", "torchrl": "torchrl_collector"}
 CLIENTS = 1000  # that only listen
 GATEWAY, REST = 0, 1  # cores: of the gateway, of everything else
+PATIENCE = 60.0  # seconds until a learner has compiled
 ACT = {"p50": 4.0, "p99": 50.0, "p99.9": 1000.0}  # microseconds
 
 
-def measure_living(options: Options) -> list[Row]:
-    """Measure all of it; each figure has gateways of its own, on loopback."""
-    parts = (peers, loop, learned, memory, ingest, remote, native, jobs)
-    return [found for part in parts for found in _figure(part, options)]
-
-
-def loop(options: Options) -> Row:
+def loop(options: Options) -> list[Row]:
     """Figure L1: what act, record and send cost beside the bare loop of the same program."""
     idle, numpy = "native core, gateway and learner idle", "NumPy, gateway and learner idle"
     busy, full = "native core, gateway and learner busy", "native core, the learner fills a core"
@@ -43,6 +38,8 @@ def loop(options: Options) -> Row:
     for repetition in range(options.repeat):
         for name, (settings, more) in ways.items():
             with gateway(options, settings) as served:
+                if settings is IDLE:
+                    _settled(options, served, "loop.py", "--seconds", "0.01", "--block", "200", "--warm", "0")
                 line = _program(options, "loop.py", served, RUN, *more, "--seconds", _seconds(options))
             facts = {"system": name, "repetition": repetition + 1, "value": line.get("ratio"), "unit": "× bare"}
             rows.append({**line, **facts})
@@ -55,10 +52,10 @@ def loop(options: Options) -> Row:
         *(target(f"act {name}, versions arriving", median(rows, timed, name), bound, most=True, unit="µs")
           for name, bound in ACT.items()),
     ]  # fmt: skip
-    return figure("L1", "LunarLander live, one thread: time of a step beside the bare loop", rows, targets)
+    return [figure("L1", "LunarLander live, one thread: time of a step beside the bare loop", rows, targets)]
 
 
-def learned(options: Options) -> Row:
+def learned(options: Options) -> list[Row]:
     """Figure L2: how many of a program's steps are learned from when it runs as fast as it can."""
     rows: list[Row] = []
     for repetition in range(options.repeat):
@@ -77,10 +74,10 @@ def learned(options: Options) -> Row:
         target("finished steps that were learned from, by the ledger", median(rows, "farfield", "value"), 95, unit="%"),
         target("versions between acting and learning, p99", median(rows, "farfield", "lag_p99"), 2, most=True),
     ]
-    return figure("L2", "LunarLander live at full speed on the same two cores: steps learned from", rows, targets)
+    return [figure("L2", "LunarLander live at full speed on the same two cores: steps learned from", rows, targets)]
 
 
-def memory(options: Options) -> Row:
+def memory(options: Options) -> list[Row]:
     """Figure L3: memory of a client, and the size of the base wheel."""
     rows: list[Row] = []
     name = "a client, over a bare NumPy program"
@@ -95,16 +92,17 @@ def memory(options: Options) -> Row:
     rows.append({"system": "base wheel", "value": size, "unit": "MB", "error": error})
     targets = [target(f"memory of {name}", median(rows, name, "value"), 40, most=True, unit="MB"),
                target("base wheel", size, 1.0, most=True, unit="MB")]  # fmt: skip
-    return figure("L3", "What a client takes", rows, targets)
+    return [figure("L3", "What a client takes", rows, targets)]
 
 
-def ingest(options: Options) -> Row:
+def ingest(options: Options) -> list[Row]:
     """Figure L4: durable experience from 32 clients with the gateway on one core, and a thousand that only listen."""
     rows: list[Row] = []
     fragments, rounds = ("100", "3") if options.quick else ("1000", "5")
     name, listen = "32 clients", f"{CLIENTS:,} clients that listen"
     for repetition in range(options.repeat):
-        with gateway(options, BUSY, core=GATEWAY) as served, _learner_moved(served):
+        with gateway(options, BUSY, core=GATEWAY) as served:
+            _settled(options, served, "ingest.py", "--clients", "1", "--fragments", "1", core=REST)
             words = [RUN, "--fragments", fragments, "--rounds", rounds, "--pid", str(served.pid)]
             line = _program(options, "ingest.py", served, *words, core=REST)
             idle = _program(options, "idle.py", served, RUN, "--clients", str(CLIENTS), core=REST)
@@ -120,10 +118,10 @@ def ingest(options: Options) -> Row:
         target(text, median(rows, name, "grown"), 20, most=True, unit="MB"),
         target("clients connected that send nothing", median(rows, listen, "value"), CLIENTS),
     ]
-    return figure("L4", "The gateway takes experience", rows, targets)
+    return [figure("L4", "The gateway takes experience", rows, targets)]
 
 
-def remote(options: Options) -> Row:
+def remote(options: Options) -> list[Row]:
     """Figure L5: decisions made by the gateway, over streams and by single calls."""
     rows: list[Row] = []
     for repetition in range(options.repeat):
@@ -132,10 +130,10 @@ def remote(options: Options) -> Row:
         rows += [{**line, "system": name, "repetition": repetition + 1, "value": line.get(way), "unit": "acts/s"}
                  for name, way in (("streams", "stream"), ("calls", "unary"))]  # fmt: skip
     targets = [target("streams ÷ unary calls, 64 clients", median(rows, "streams", "ratio"), 3.0, unit="×")]
-    return figure("L5", "Remote acting for 64 clients", rows, targets)
+    return [figure("L5", "Remote acting for 64 clients", rows, targets)]
 
 
-def native(options: Options) -> Row:
+def native(options: Options) -> list[Row]:
     """Figure L6: the C++ client, compiled from nothing, and its decisions while versions arrive."""
     measure.wait_for_quiet(options.quiet)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
@@ -146,7 +144,7 @@ def native(options: Options) -> Row:
         target("act, 2 × 64, C++, p50", values.get("act p50"), 2.0, most=True, unit="µs"),
         target("the client compiles, 2 jobs", values.get("compile"), 60.0, most=True, unit="s"),
     ]
-    return figure("L6", "The C++ client", rows or [{"system": "C++ client", **outcome.facts()}], targets)
+    return [figure("L6", "The C++ client", rows or [{"system": "C++ client", **outcome.facts()}], targets)]
 
 
 def jobs(options: Options) -> list[Row]:
@@ -163,7 +161,7 @@ def jobs(options: Options) -> list[Row]:
     return [found[0] | {"figure": "L7", "rows": rows}, *found[1:]]
 
 
-def peers(options: Options) -> Row:
+def peers(options: Options) -> list[Row]:
     """Figure L0: the same task through the doors that others have for programs outside of them."""
     systems.prepare(options, tuple(PEERS))
     rows: list[Row] = []
@@ -184,19 +182,7 @@ def peers(options: Options) -> Row:
     for module in PEERS.values():
         theirs = peer_median(rows, module, "steps_per_second")
         targets.append(target(f"{ours} ÷ {module}, steps/s", mine / theirs if mine and theirs else None, 1, unit="×"))
-    return figure("L0", "LunarLander from a program outside: steps per second", rows, targets)
-
-
-def _figure(part: Any, options: Options) -> list[Row]:
-    """Measure one; its trouble is shown in its place, and the others go on."""
-    print(f"  {part.__name__} …", file=sys.stderr, flush=True)
-    try:
-        found = part(options)
-    except Exception as error:  # noqa: BLE001
-        text = f"{part.__name__} could not be measured: {type(error).__name__}: {error}"
-        print(f"  {text}", file=sys.stderr, flush=True)
-        return [figure("L", part.__name__, [{"system": "farfield", "error": text}], [target(text, None, 0)])]
-    return found if isinstance(found, list) else [found]
+    return [figure("L0", "LunarLander from a program outside: steps per second", rows, targets)]
 
 
 def _peer(options: Options, name: str) -> Row:
@@ -221,17 +207,26 @@ def _program(options: Options, name: str, served: Served | None = None, *words: 
     command = [*pinned, sys.executable, str(LIVE / name), *([served.address] if served else []), *words]
     with tempfile.TemporaryDirectory(prefix="bench-") as spool:
         variables = {"FARFIELD_SPOOL": spool}
-        outcome = measure.run(
-            command, cwd=ROOT, timeout=300, env=variables, beside=served.token if served else ""
-        )
+        outcome = measure.run(command, cwd=ROOT, timeout=300, env=variables, beside=served.token if served else "")
     print(f"  {name} {' '.join(words)}: {json.dumps(outcome.last)} {outcome.error}", file=sys.stderr, flush=True)
     return {**outcome.last, **outcome.facts()}
 
 
-@contextmanager
-def _learner_moved(served: Served) -> Iterator[None]:
-    """Put the learner on the other core: the gateway is measured, on one that it has for itself."""
-    yield
+def _settled(options: Options, served: Served, name: str, *words: str, core: int | None = None) -> None:
+    """Let a short program bring the spec, and wait until the learner has compiled; it is moved to `core`."""
+    _program(options, name, served, RUN, *words)
+    end = time.monotonic() + PATIENCE
+    while (pid := served.learner()) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    if pid is None:
+        raise RuntimeError("the learner was not started")
+    if core is not None:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setaffinity(int(thread), {core})
+    before = -1.0
+    while (used := measure.seconds_of(pid)) - before > 0.1 and time.monotonic() < end:
+        before = used
+        time.sleep(1.0)
 
 
 def _wheel() -> tuple[float | None, str]:
@@ -252,3 +247,9 @@ def _inverse(value: float | None) -> float | None:
 
 def _seconds(options: Options) -> str:
     return "3" if options.quick else "10"
+
+
+PARTS: dict[str, Callable[[Options], list[Row]]] = {
+    "live-peers": peers, "live-loop": loop, "live-learned": learned, "live-memory": memory, "live-ingest": ingest,
+    "live-remote": remote, "live-cpp": native, "live-jobs": jobs,
+}  # fmt: skip

@@ -112,6 +112,12 @@ def wait_for_quiet(limit: float) -> None:
         time.sleep(1.0)
 
 
+def seconds_of(pid: int) -> float:
+    """Give the processor time that a process has used; 0 when it is gone."""
+    stat = _stat(str(pid))
+    return (int(stat[11]) + int(stat[12])) / TICKS if stat else 0.0
+
+
 def machine() -> dict[str, Any]:
     """Describe what this is measured on."""
     cpu = next(

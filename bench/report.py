@@ -17,7 +17,9 @@ medians of the repetitions. How it is done and what is held equal: [bench/README
 COLUMNS = {
     "steps_per_second": "steps/s", "solved_seconds": "s to solved", "solved_steps": "steps to solved",
     "first_update_seconds": "s to first update", "value": "value", "return_mean": "last return", "lag": "lag",
-    "dropped": "dropped", "peak_megabytes": "MB",
+    "lag_p99": "lag p99", "dropped": "dropped", "bare_us": "µs bare", "live_us": "µs live", "versions": "versions",
+    "p50": "act p50, µs", "p99": "p99", "p99.9": "p99.9", "finished": "steps finished", "learned": "steps learned",
+    "grown": "MB grown", "peak_megabytes": "MB",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The bench in one command: measures ours beside peers, keeps the results, writes the table into the docs.
 
-Usage: run.py [--only cartpole,lunar,update,wire,startup,examples,growth] [--quick] [--repeat 3] [--cache DIR]
-[--farfield CMD]
+Usage: run.py [--only cartpole,lunar,update,wire,startup,examples,growth,live] [--quick] [--repeat 3] [--cache DIR]
+[--farfield CMD]. A name stands for all parts that begin with it: live for live-loop, live-ingest and so on.
 """
 
 import argparse
@@ -32,8 +32,7 @@ PARTS: dict[str, Callable[[systems.Options], list[dict[str, Any]]]] = {
     "startup": startup.measure_startup,
     "examples": examples.measure_examples,
     "growth": lambda options: growth.measure_growth(options, ROOT / "docs"),
-    "live": living.measure_living,
-}
+} | living.PARTS
 
 
 def options_of(words: list[str], parser: argparse.ArgumentParser | None = None) -> systems.Options:
@@ -65,10 +64,11 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of performance.md")
     options = options_of(sys.argv[1:], parser)
     given = parser.parse_args()
-    chosen = [name for name in given.only.split(",") if name]
-    unknown = sorted(set(chosen) - set(PARTS))
+    asked = {name: _parts(name) for name in given.only.split(",") if name}
+    unknown = [name for name, parts in asked.items() if not parts]
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; known: {', '.join(PARTS)}")
+    chosen = [part for part in PARTS if any(part in parts for parts in asked.values())]
     PARTS["growth"] = lambda options: growth.measure_growth(options, given.docs)
     kept = _kept(given.results, quick=options.quick)
     for name in chosen:
@@ -80,6 +80,11 @@ def main() -> int:
     results = _write(given.results, given.docs, kept, options)
     print(report.summary(results))
     return 0
+
+
+def _parts(name: str) -> list[str]:
+    """Give the part of this name, or all that begin with it."""
+    return [part for part in PARTS if part == name or part.startswith(f"{name}-")]
 
 
 def _measured(name: str, options: systems.Options) -> list[dict[str, Any]]:

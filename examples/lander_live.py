@@ -33,9 +33,10 @@ options = parser.parse_args()
 
 env = gymnasium.make("LunarLander-v3")
 run = options.run or f"lander-{options.algorithm}"
-returns, steps = deque(maxlen=100), 0
+returns, steps, episodes = deque(maxlen=100), 0, 0
 config = PPO if options.algorithm == "ppo" else DQN
-with farfield.connect(options.address, run=run, spec=SPEC, token=options.token, config=config) as app:
+# The lander falls as fast as it is computed, so that it waits for its learner; a real one leaves `pace` out.
+with farfield.connect(options.address, run=run, spec=SPEC, token=options.token, config=config, pace=True) as app:
     app.wait(60)  # for a first policy; without this, random actions until it comes
     episode = app.episode()
     while steps < options.steps and not (len(returns) == 100 and np.mean(returns) >= options.until):
@@ -47,6 +48,7 @@ with farfield.connect(options.address, run=run, spec=SPEC, token=options.token, 
             total, steps, over = total + reward, steps + 1, terminated or truncated
         episode.end(truncated=not terminated, obs=obs)
         returns.append(total)
-        if len(returns) % 25 == 0:
+        episodes += 1
+        if episodes % 50 == 0:
             print(f"{steps} steps, version {app.counters().version}: mean return {np.mean(returns):.0f}", flush=True)
     print(f"{steps} steps, mean return {np.mean(returns):.0f}; {app.counters()}")

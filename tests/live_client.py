@@ -17,15 +17,14 @@ from typing import Any
 
 from gateways import PATIENCE, eventually
 
-OBSERVED = 3
-
 
 def spec() -> Any:
     """Say what it sees and does."""
     from farfield.types import Field, Kind, Spec
 
     return Spec(
-        (Field("obs", Kind.BOX, "float32", (OBSERVED,)),), (Field("action", Kind.DISCRETE, "int64", (), (3,)),)
+        (Field("obs", Kind.BOX, "float32", (3,)), Field("mask", Kind.MULTI_BINARY, "bool", (3,))),
+        (Field("action", Kind.DISCRETE, "int64", (), (3,), mask="mask"),),
     )
 
 
@@ -48,13 +47,14 @@ def read(obs: Any) -> tuple[int, int]:
 
 def live(episode: Any, number: int, seed: int, step: int) -> tuple[int, int]:
     """Take one step in an episode that ends now and then; gives the action, and the next step."""
-    action = int(episode.act(seen(number, step)))
+    action = int(episode.act(seen(number, step), mask=[step % 4 != place for place in range(3)]))
+    assert action != step % 4
     episode.reward(step % 7)
     match random.Random(f"{seed} {step}").randrange(40):
         case 0:
             episode.end()
         case 1:
-            episode.end(truncated=True, obs=[number / 8, -1.0, 0.0])
+            episode.end(truncated=True, obs=[number / 8, -1.0, 0.0], mask=[True] * 3)
     return action, step + 1
 
 

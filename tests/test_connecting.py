@@ -1,5 +1,6 @@
 """`farfield.connect`: options and files in, sessions out, and what describes a program; light enough for any host."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -242,3 +243,43 @@ def test_a_run_is_asked_for_with_its_config(tmp_path):
         with farfield.connect(gateway.address, run="r", spec=SPEC, config=config, spool=tmp_path):
             until(lambda: gateway.hellos)
         assert gateway.hellos[0].config == config
+
+
+def test_the_file_on_the_page_can_be_read(tmp_path):
+    import re
+
+    page = (Path(__file__).parent.parent / "docs/live.md").read_text()
+    (tmp_path / "app.toml").write_text(re.search(r"^~~~toml\n(.*?)^~~~", page, re.MULTILINE | re.DOTALL)[1])
+    found = gather(tmp_path / "app.toml", {})
+    assert [field.name for field in found.spec.observations] == ["obs/place", "obs/kind", "mask"]
+    assert found.tls == {"ca": "authority.pem"}
+
+
+def test_ping_times_what_a_program_needs(capsys):
+    from farfield.cli import main
+
+    with SmallGateway("127.0.0.1:0") as gateway:
+        gateway.publish(4)
+        main_or_exit(main, ["ping", gateway.address, "--run", "r", "--json"])
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["step"] for line in lines] == [
+            "handshake", "open append", "durable append 1", "durable append 2", "durable append 3", "versions",
+        ]  # fmt: skip
+        assert all(line["seconds"] > 0 for line in lines)
+        assert lines[-1]["found"] == "version 4 of attempt 1"
+        gateway.token = "secret"
+        assert main_or_exit(main, ["ping", gateway.address, "--run", "r"]) == 2
+        assert "no such token" in capsys.readouterr().err
+        assert main_or_exit(main, ["ping", gateway.address, "--run", "r", "--token", "secret"]) == 0
+        assert "1024 bytes are owned" in capsys.readouterr().out
+    assert main_or_exit(main, ["ping", gateway.address, "--run", "r", "--timeout", "5"]) == 2
+    assert "see that farfield serve runs there" in capsys.readouterr().err
+
+
+def main_or_exit(main, words):
+    """Run a command, and give its exit code."""
+    try:
+        main(words)
+    except SystemExit as end:
+        return end.code or 0
+    return 0

@@ -466,7 +466,7 @@ def test_a_disk_that_fails_ends_the_call_and_the_client_sends_again(held):
         until(lambda: log.waiting)
         log.release(FullError("the disk is full: make room"))
         code, text = refused(sender.read)
-        assert (code, "make room" in text) == (Code.RESOURCE_EXHAUSTED, True)
+        assert (code, "make room" in text) == (Code.UNAVAILABLE, True)
         again = Sender(stub)
         again.welcome()
         again.send(payload(0))

@@ -6,14 +6,14 @@ import shutil
 import signal
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from farfield.serving.hosted import EXPERIENCES
+from farfield.serving.tokens import RFC3339, draw
 from gateways import PATIENCE, Served, eventually, exists, gateway
 from live_audit import Audit
 from live_client import CONFIG, Did, Program
@@ -182,3 +182,96 @@ def test_what_a_killed_program_had_finished_is_delivered_by_the_next_one(tmp_pat
         assert found == set(range(len(found)))
         assert len(found) >= finished[number]
     assert not list((tmp_path / "spool").rglob("*.spool"))
+
+
+@pytest.fixture(scope="module")
+def wrong_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile what makes clocks wrong."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no compiler")
+    made = tmp_path_factory.mktemp("clock") / "shift.so"
+    source = Path(__file__).parent / "clockshift.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", made, source, "-ldl"], check=True, timeout=120)
+    return made
+
+
+HOUR = 3600
+
+
+def test_clocks_may_jump(tmp_path: Path, wrong_clock: Path) -> None:
+    """Only a token that ends at a time of day has to do with it, and what it kept out waits on the disk."""
+    shift = tmp_path / "shift"
+    shift.write_bytes(struct.pack("d", 0))
+
+    def jump(hours: float) -> None:
+        with shift.open("r+b") as file:
+            file.write(struct.pack("d", hours * HOUR))
+
+    secret, token = draw("game", ["ingest", "create"], ["live"], datetime.now(UTC) + timedelta(days=1))
+    (tmp_path / "server.toml").write_text(
+        f'http = ""\n[[tokens]]\nname = "game"\nsha256 = "{token.sha256}"\nscopes = {list(token.scopes)}\n'
+        f'runs = ["live"]\nexpires = {token.expires:{RFC3339}}\n'
+    )
+    clock = {"LD_PRELOAD": str(wrong_clock), "CLOCK_SHIFT": str(shift)}
+    options = {"token": secret, "config": CONFIG, "spool": str(tmp_path / "spool"), "flush": 0.2, "environment": clock}
+    with Killed(tmp_path / "home", "--config", str(tmp_path / "server.toml"), environment=clock, doors=1) as gateway:
+        program = Program(tmp_path, gateway.address, number=0, **options)
+        heir = None
+        try:
+            program.until(lambda now: now["newest"] >= 0, "a version")
+            audit = Audit(tmp_path / "home" / "runs" / "live")
+            for hours in (5, -9, 3):
+                jump(hours)
+                now = program.now
+                program.until(lambda now, then=now: now["owned"] > then["owned"] + 2, "experience")
+                program.until(lambda now, then=now: now["newest"] > then["newest"], "versions")
+            gateway.kill()
+            jump(-20)
+            gateway.start()
+            now = program.now
+            program.until(lambda now, then=now: now["owned"] > then["owned"] + 2, "experience after a restart")
+            gateway.kill()
+            jump(48)
+            gateway.start()
+            now = program.until(lambda now: "expired" in now["trouble"], "the end of the token")
+            program.until(lambda now, then=now: now["waiting"] > then["waiting"] + 2, "experience that waits")
+            program.kill()
+            jump(0)
+            heir = Program(tmp_path, gateway.address, number=1, **options)
+            heir.until(lambda now: now["adopted"] > 2, "the inheritance")
+            did = heir.stop()
+        finally:
+            for each in (program, heir):
+                if each is not None:
+                    each.end()
+        audit.check(did, alone=False)
+        audit.check_learned()
+        audit.close()
+
+
+def test_a_gateway_whose_disk_is_full_refuses_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    with gateway(tmp_path / "home", "--http", "", doors=1) as served:
+        options = {"config": CONFIG, "flush": 0.1, "pause": 0.001}
+        programs = [Program(tmp_path, served.grpc, number=0, **options),
+                    Program(tmp_path, served.grpc, number=1, spool=str(tmp_path / "spool"), **options)]  # fmt: skip
+        try:
+            for program in programs:
+                program.until(lambda now: now["owned"] > 0, "the first fragment")
+            run = tmp_path / "home" / "runs" / "live"
+            audit = Audit(run)
+            for _ in range(2):
+                largest = max(path.stat().st_size for path in (run / "log").iterdir())
+                resource.prlimit(served.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+                for program in programs:
+                    full = program.until(lambda now: now["waiting"] > 20, "what the gateway has no room for")
+                    program.until(lambda now, full=full: now["acts"] > full["acts"] + 100, "acting all the same")
+                resource.prlimit(served.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                for program in programs:
+                    program.until(lambda now: now["waiting"] < 20, "room")
+            dids = [program.stop() for program in programs]
+        finally:
+            for program in programs:
+                program.end()
+        audit.check(*dids)
+        audit.close()
+        assert served.process.poll() is None

@@ -481,7 +481,7 @@ def test_rewards_come_late_and_from_anywhere(gateway, connect, core):
         assert app.credit(names[19], 5.0, "set")  # still here
         assert app.credit(names[18], 1.0, id="a")
         assert app.credit(names[18], 1.0, id="a")  # the same once more
-        assert app.credit(f"{names[0].stream}:{names[0].n}", 2.0, id="b")
+        assert app.credit(str(names[0]), 2.0, id="b")
         assert connect().credit([*names[1]], -1.0, "set")
     assert not app.flush(20)
     until(lambda: len(gateway.credits()) == 2)

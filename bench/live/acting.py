@@ -18,6 +18,7 @@ from farfield.v1 import farfield_pb2 as wire
 from farfield.v1 import farfield_pb2_grpc as calls
 
 STREAM = bytes(range(16))
+PATIENCE = 60.0  # seconds until the first version
 
 
 def request(number: int, decision: int, *, hello: wire.Hello | None = None) -> wire.ActRequest:
@@ -49,6 +50,20 @@ async def by_call(stub: calls.GatewayStub, hello: wire.Hello, number: int, end: 
     return count
 
 
+async def first_version(address: str, hello: wire.Hello) -> None:
+    """Wait until there is something to decide with."""
+    end = time.monotonic() + PATIENCE
+    async with grpc.aio.insecure_channel(address) as channel:
+        while True:
+            try:
+                await calls.GatewayStub(channel).ActOnce(request(0, 0, hello=hello))
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                    raise
+            await asyncio.sleep(0.1)
+
+
 async def rate(address: str, hello: wire.Hello, clients: int, seconds: float, way: str) -> float:
     channels = [grpc.aio.insecure_channel(address, options=ALONE) for _ in range(clients)]
     stubs = [calls.GatewayStub(channel) for channel in channels]
@@ -68,6 +83,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args()
     hello = wire.Hello(run=given.run, policy="main", spec=to_json(SPEC), client="bench", protocol=1)
+    asyncio.run(first_version(given.address, hello))
     found: dict[str, list[float]] = {"stream": [], "unary": []}
     for _ in range(3):
         for way, rates in found.items():

@@ -165,6 +165,9 @@ class Decision(NamedTuple):
     stream: str
     n: int
 
+    def __str__(self) -> str:
+        return f"{self.stream}:{self.n}"
+
 
 class Credit(Struct, frozen=True):
     """A reward that arrives after its step: for decision n of a stream; the same id again is the same credit."""

@@ -168,7 +168,8 @@ def _feed_of(
                 f"{config.window} stop after {config.actors * config.window}; raise window or actors, or lower it"
             )
         steps, lanes = config.lanes.steps, config.lanes.count * fresh.fragments
-        return feeds.FreshFeed(spec, steps=steps, lanes=lanes, max_lag=fresh.max_lag), steps, lanes, fresh
+        feed = feeds.FreshFeed(spec, steps=steps, lanes=lanes, max_lag=fresh.max_lag, live=not config.env)
+        return feed, steps, lanes, fresh
     if kind == "replay":
         from farfield.learning import replay
 

@@ -40,16 +40,11 @@ class Episode:
 
     def __init__(self, part: Part, lanes: int, manner: Manner, done: Callable[["Episode"], None]) -> None:
         self._part, self._lanes, self._manner, self._done = part, lanes, manner, done
-        self._track = part.take(lanes)
         self._guess: Guess | None = None
+        self._refusal: Act | None = None  # instead of everything, once it is over
+        self._begin(part.take(lanes))
         if not isinstance(manner.fallback, str):
             self._guess = Guess(part.spec, lanes, manner.fallback)  # what it cannot use is refused now
-        self._memory: Memory = {}  # of a server that decides
-        self._ended = self._track.decision  # the last decision before the episode
-        self._next = self._ended + max(lanes, 1)  # where a server decides
-        self._refusal: Act | None = None  # instead of everything, once it is over
-        self.reward, self.record, self.restart = self._track.reward, self._track.record, self._track.restart
-        self._choose()
 
     @property
     def decision(self) -> Decision:
@@ -65,6 +60,8 @@ class Episode:
         self._next = self._ended + max(self._lanes, 1) * (1 + truncated)
         self._memory = {}
         self._part.episodes += max(self._lanes, 1)
+        if self._track.stream in self._part.outdated:  # until then the last decision keeps its name
+            self.act, self.record = partial(self._begin_anew, "act"), partial(self._begin_anew, "record")
 
     def advise(self, obs: Any, mask: Any = None, best: int = 3) -> list[tuple[Any, float, float | None]]:
         """Give the best actions for one observation, with probability and value (where a network has that).
@@ -98,6 +95,21 @@ class Episode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(truncated=kind is not None)
+
+    def _begin(self, track: Any) -> None:
+        """Write into a track from now on."""
+        self._track = track
+        self._memory: Memory = {}  # of a server that decides
+        self._ended = track.decision  # the last decision before the episode
+        self._next = self._ended + max(self._lanes, 1)  # where a server decides
+        self.reward, self.record, self.restart = track.reward, track.record, track.restart
+        self._choose()
+
+    def _begin_anew(self, what: str, *arguments: Any, **options: Any) -> Any:
+        """Begin the next run of the program in another stream, with fragments as the server likes them now."""
+        self._part.give(self._track, self._lanes)
+        self._begin(self._part.take(self._lanes))
+        return getattr(self, what)(*arguments, **options)
 
     def _choose(self) -> None:
         """Take the shortest way to an action that there is now."""

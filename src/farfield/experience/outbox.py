@@ -66,6 +66,7 @@ class Outbox:
         self._came: SimpleQueue[Parcel | None] = SimpleQueue()
         self._changed = Condition()
         self._open: dict[Parcel, None] = {}  # not settled, in their order
+        self._bytes = self._placed = 0  # of these: their bytes; how many are on disk
         self._shut = False
         self._thread = Thread(target=self._run, name="farfield-outbox", daemon=True)
 
@@ -97,6 +98,8 @@ class Outbox:
             self.spool.release(parcel.place)
         with self._changed:
             del self._open[parcel]
+            self._bytes -= parcel.size
+            self._placed -= parcel.place is not None
             self._release(parcel)
             if lost:
                 self.tally.dropped_fragments += 1
@@ -113,8 +116,7 @@ class Outbox:
     def remaining(self) -> Remaining:
         """Say what is left."""
         with self._changed:
-            left = list(self._open)
-        return Remaining(len(left), sum(one.size for one in left), sum(one.place is None for one in left))
+            return Remaining(len(self._open), self._bytes, len(self._open) - self._placed)
 
     def wait(self, deadline: float, given_up: Callable[[], bool]) -> None:
         """Wait until nothing is left, or until that makes no sense."""
@@ -130,7 +132,7 @@ class Outbox:
         self._thread.join(5.0)
         for parcel in list(self._open):
             if parcel.place is None and parcel.payload is not None:
-                parcel.place = self.spool.write(parcel.payload)
+                self._place(parcel)
         left = self.remaining()
         self.spool.close()
         return left
@@ -141,6 +143,7 @@ class Outbox:
                 return False
             self.held += parcel.size
             self._open[parcel] = None
+            self._bytes += parcel.size
         self._came.put(parcel)
         return True
 
@@ -150,6 +153,8 @@ class Outbox:
             parcel.place = place
             with self._changed:
                 self._open[parcel] = None
+                self._bytes += parcel.size
+                self._placed += 1
                 self.tally.adopted += 1
             self._send(parcel)
         due = monotonic() + self._pause
@@ -167,12 +172,17 @@ class Outbox:
 
     def _keep(self, parcel: Parcel) -> None:
         """Write a parcel to disk, and send it. Where much waits, the disk alone holds it."""
-        if parcel.payload is not None:
-            parcel.place = self.spool.write(parcel.payload)
+        self._place(parcel)
         if parcel.place is not None and self.held > self._memory // 2:
             with self._changed:
                 self._release(parcel)
         self._send(parcel)
+
+    def _place(self, parcel: Parcel) -> None:
+        if parcel.payload is not None and (place := self.spool.write(parcel.payload)) is not None:
+            with self._changed:
+                parcel.place = place
+                self._placed += 1
 
     def _release(self, parcel: Parcel) -> None:
         if parcel.payload is not None:

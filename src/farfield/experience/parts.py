@@ -109,7 +109,7 @@ class Part:
         self._tracks: dict[str, Any] = {}  # by stream: all that may still get rows or rewards
         self._lanes: dict[str, int] = {}  # of each, at least 1
         self._free: dict[int, list[Any]] = {}  # lanes -> tracks of episodes that are over
-        self._outdated: set[str] = set()  # streams that get no more episodes
+        self.outdated: set[str] = set()  # streams that get no more episodes
         self._since: dict[str, tuple[int, float]] = {}  # stream -> next fragment, since when it is that
         name = settings.run if policy == "main" else f"{settings.run}.{policy}"
         spool = Spool(settings.spool / name if settings.spool else None, settings.quota)
@@ -129,7 +129,7 @@ class Part:
         with self.changed:
             before, self.welcome = self.welcome, welcome
             if before is None or (before.seed, before.steps) != (welcome.seed, welcome.steps):
-                self._outdated |= set(self._tracks)
+                self.outdated |= set(self._tracks)
             self.ready = self.newest is not None
             self.changed.notify_all()
 
@@ -155,7 +155,7 @@ class Part:
             free = self._free.setdefault(lanes, [])
             while free:
                 track = free.pop()
-                if track.stream not in self._outdated:
+                if track.stream not in self.outdated:
                     return track
                 self._retire(track)
             return self._begin(lanes)
@@ -163,7 +163,7 @@ class Part:
     def give(self, track: Any, lanes: int) -> None:
         """Take a track back, for the next episode."""
         with self.changed:
-            if track.stream in self._outdated:
+            if track.stream in self.outdated:
                 self._retire(track)
             else:
                 self._free.setdefault(lanes, []).append(track)
@@ -178,7 +178,7 @@ class Part:
             return
         with self.changed:
             while track.seq - self._marks.get(track.stream, 0) > self._window():
-                if self.closed or self.link.refusal or track.stream in self._outdated:
+                if self.closed or self.link.refusal or track.stream in self.outdated:
                     return
                 self.changed.wait(0.25)
 
@@ -213,7 +213,7 @@ class Part:
             ahead = sum(
                 max(0, track.seq - self._marks.get(track.stream, 0))
                 for track in tracks
-                if track.stream not in self._outdated
+                if track.stream not in self.outdated
             )
         version = max([track.version for track in tracks], default=-1)
         newest = self.newest[0].number if self.newest else -1
@@ -246,7 +246,7 @@ class Part:
         self._lanes[stream] = max(lanes, 1)
         self._tracks[stream] = track
         if welcome is None:
-            self._outdated.add(stream)  # the next episode writes as the server likes it
+            self.outdated.add(stream)  # the next episode writes as the server likes it
         return track
 
     def _steps(self, lanes: int) -> int:
@@ -261,7 +261,7 @@ class Part:
         track.cut()
         for known in (self._tracks, self._marks, self._since, self._lanes):
             known.pop(track.stream, None)
-        self._outdated.discard(track.stream)
+        self.outdated.discard(track.stream)
 
     def _agree(self, spec: Spec, whose: str) -> None:
         with self.changed:
@@ -279,7 +279,7 @@ class Part:
     def _lost(self, stream: str) -> None:
         """Begin a new stream with the next episode: the learner counts from the first to the first that is missing."""
         if stream in self._tracks:  # without a lock: the stream's track may be locked by who tells this
-            self._outdated.add(stream)
+            self.outdated.add(stream)
 
     def _tick(self) -> None:
         """Cut what has waited for long enough."""

@@ -58,10 +58,14 @@ class Marks:
 
 
 class FreshFeed:
-    """Uses every fragment of the policy once, soon after it came; what lags too far is dropped and counted."""
+    """Uses every fragment of the policy once, soon after it came; what lags too far is dropped and counted.
 
-    def __init__(self, spec: Spec, *, steps: int, lanes: int, max_lag: int) -> None:
-        self.steps, self.lanes, self.max_lag = steps, lanes, max_lag
+    So is what fits into no batch, where it is `live`: programs far away choose their shapes, and one that is wrong must
+    not end learning for all. From our own actors it is an error.
+    """
+
+    def __init__(self, spec: Spec, *, steps: int, lanes: int, max_lag: int, live: bool = False) -> None:
+        self.steps, self.lanes, self.max_lag, self._live = steps, lanes, max_lag, live
         self.dropped = 0
         self.off_policy = 0  # fragments that somebody else decided: nothing for an algorithm that learns from its own
         self.settled: list[Name] = []  # counted as not used since the last batch
@@ -79,6 +83,10 @@ class FreshFeed:
         T, N = fragment.columns["reward"].shape
         plain = self.steps >= T and self.lanes >= N  # each lane has a slot: nothing to try
         if not plain and Slots(self.steps, self.lanes).place(fragment) is None:
+            if self._live:
+                self.dropped += 1
+                self.settled.append(fragment.name)
+                return
             raise SpecError(
                 f"fragment {fragment.name}: {fragment.columns['reward'].shape} steps × lanes do not fit into a batch "
                 f"of {self.steps} × {self.lanes}; send shorter fragments or raise feed.fragments"

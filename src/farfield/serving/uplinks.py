@@ -98,8 +98,8 @@ class Uplink:
             self._fail(None)
 
     def _fail(self, error: BaseException | None) -> None:
-        if isinstance(error, MissingError):  # the log was closed under it; for a client, not the end
-            error = ConflictError(str(error))
+        if isinstance(error, (MissingError, FullError)):  # the log was closed under it, or its disk is full: for a
+            error = ConflictError(str(error))  # client not the end, but a reason to send again
         self._failure, self._ended = self._failure or error, True
         self._wake.set()
         self._room.set()

@@ -1,80 +1,20 @@
-// Fragments and credits into bytes, announcements and columns out of bytes: protobuf by hand.
-#include "farfield/wire.hpp"
-
+// Bytes in, announcements, fragments, credits and columns out; every length is checked before it is believed.
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "farfield/error.hpp"
 #include "farfield/sha256.hpp"
+#include "farfield/wire.hpp"
+#include "wire.hpp"
 
 namespace farfield {
 namespace {
 
-constexpr std::uint64_t SCHEMA = 1;
-enum Kind : std::uint64_t { FRAGMENT = 1, CREDIT = 2, ANNOUNCEMENT = 3 };
-const char* const KIND_NAMES[] = {"", "Fragment", "Credit", "Announcement", "Heartbeat", "Dead"};
-constexpr std::size_t HEAD = 5;   // the field `length` with its tag
+using namespace wire;
+
 constexpr std::size_t AXES = 32;  // NumPy allows 64
 const char* const CURE = "install the same farfield on both sides";
-
-// ---- writing
-
-void varint(std::string& out, std::uint64_t value) {
-  while (value > 0x7F) {
-    out += static_cast<char>(value | 0x80);
-    value >>= 7;
-  }
-  out += static_cast<char>(value);
-}
-
-void number(std::string& out, int field, std::uint64_t value) {  // protobuf leaves out what is zero
-  if (!value) return;
-  varint(out, static_cast<std::uint64_t>(field) << 3);
-  varint(out, value);
-}
-
-void bytes(std::string& out, int field, std::string_view value) {
-  if (value.empty()) return;
-  varint(out, static_cast<std::uint64_t>(field) << 3 | 2);
-  varint(out, value.size());
-  out += value;
-}
-
-void fixed32(char* to, std::uint32_t value) {
-  for (int i = 0; i < 4; ++i) to[i] = static_cast<char>(value >> (8 * i));
-}
-
-/// All of a column that comes before its data, with the tag of its data.
-std::string opening(const Column& column, std::size_t size) {
-  std::string out, shape;
-  bytes(out, 1, column.name);
-  number(out, 2, static_cast<std::uint64_t>(column.dtype));
-  for (const std::size_t side : column.shape) varint(shape, side);
-  bytes(out, 3, shape);
-  if (size) {
-    varint(out, 4 << 3 | 2);
-    varint(out, size);
-  }
-  return out;
-}
-
-std::size_t bytes_of(const Column& column) { return count_of(column.shape) * size_of(column.dtype); }
-
-std::string begin(Kind kind) {
-  std::string out(HEAD, '\0');
-  number(out, 2, SCHEMA);
-  number(out, 3, kind);
-  return out;
-}
-
-std::string finish(std::string out) {
-  out[0] = 0x0D;  // field 1, four bytes
-  fixed32(&out[1], static_cast<std::uint32_t>(out.size()));
-  return out;
-}
-
-// ---- reading
 
 /// Reads the fields of one message; every length is checked before it is believed.
 class Reader {
@@ -200,66 +140,6 @@ void check_names(const Columns& columns) {
 }
 
 }  // namespace
-
-std::string encode(const Fragment& fragment, const std::vector<Column>& columns, std::size_t limit) {
-  std::string out = begin(FRAGMENT);
-  bytes(out, 4, fragment.run);
-  bytes(out, 5, unhex(fragment.stream, 16, "stream"));
-  number(out, 6, fragment.seq);
-  number(out, 7, fragment.version);
-  number(out, 8, fragment.attempt);
-  bytes(out, 9, unhex(fragment.spec, 32, "spec"));
-  number(out, 10, fragment.decision);
-  bytes(out, 11, fragment.policy);
-  bytes(out, 12, fragment.actor);
-  bytes(out, 13, fragment.source);
-  std::size_t room = out.size();
-  for (const Column& column : columns) room += bytes_of(column) + column.name.size() + 10 * column.shape.size() + 40;
-  out.reserve(room);
-  for (const Column& column : columns) {
-    const std::size_t size = bytes_of(column);
-    const std::string head = opening(column, size);
-    varint(out, 15 << 3 | 2);
-    varint(out, head.size() + size);
-    out += head;
-    if (size) out.append(static_cast<const char*>(column.data), size);
-  }
-  if (out.size() > limit)
-    spec_error("Fragment of " + std::to_string(out.size()) + " bytes, but the limit is " + std::to_string(limit) +
-               ": use fewer steps or lanes in one fragment");
-  return finish(std::move(out));
-}
-
-std::string encode(const Credit& credit) {
-  std::string out = begin(CREDIT);
-  bytes(out, 4, credit.run);
-  bytes(out, 5, unhex(credit.stream, 16, "stream"));
-  number(out, 6, credit.n);
-  std::uint64_t bits;
-  std::memcpy(&bits, &credit.reward, sizeof bits);
-  if (bits) {
-    char raw[9] = {7 << 3 | 1};
-    fixed32(raw + 1, static_cast<std::uint32_t>(bits));
-    fixed32(raw + 5, static_cast<std::uint32_t>(bits >> 32));
-    out.append(raw, sizeof raw);
-  }
-  number(out, 8, credit.set ? 2 : 1);
-  bytes(out, 9, credit.id);
-  return finish(std::move(out));
-}
-
-std::string kind_of(std::string_view payload) {
-  if (payload.size() < 9 || payload[5] != 0x10 || payload[7] != 0x18) return "";
-  const auto kind = static_cast<unsigned char>(payload[8]);
-  return kind >= 1 && kind <= 5 ? KIND_NAMES[kind] : "";
-}
-
-std::string encode_column(const Column& column) {
-  const std::size_t size = bytes_of(column);
-  std::string out = opening(column, size);
-  if (size) out.append(static_cast<const char*>(column.data), size);
-  return out;
-}
 
 Array read_column(const std::string& name, int dtype, const std::uint64_t* shape, std::size_t axes,
                   std::string_view data) {
@@ -403,28 +283,6 @@ Credit decode_credit(std::string_view payload) {
     corrupt_error("credit '" + found.id + "': its mode must be add or set, came number " + std::to_string(mode));
   found.set = mode == 2;
   if (found.stream.empty()) reader.fail("it lacks its stream");
-  return found;
-}
-
-std::shared_ptr<const Snapshot> Follower::take(const Announcement& announcement) {
-  for (const auto& [name, array] : announcement.tensors)
-    held_[name] = {array, announcement.version.tensors.at(name).sha256};
-  for (const std::string& name : announcement.version.network.acting()) {
-    const auto held = held_.find(name);
-    const auto told = announcement.version.tensors.find(name);
-    if (told == announcement.version.tensors.end())
-      corrupt_error("version " + std::to_string(announcement.version.number) + ": its manifest lacks the tensor '" + name + "'");
-    if (held == held_.end() || held->second.sha256 != told->second.sha256) return nullptr;
-  }
-  return Snapshot::make(announcement.version, [this](const std::string& name) -> View {
-    const auto held = held_.find(name);
-    return held == held_.end() ? View() : View(held->second.array);
-  });
-}
-
-std::map<std::string, std::string> Follower::have() const {
-  std::map<std::string, std::string> found;
-  for (const auto& [name, held] : held_) found[name] = unhex(held.sha256, 32, "tensor '" + name + "'");
   return found;
 }
 

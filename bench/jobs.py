@@ -1,4 +1,4 @@
-"""Live figure 7: a job-scheduling step with observation and mask, for each way of asking for it. Usage: jobs.py [--quick]
+"""Live figure 7: a job-scheduling step with observation and mask, in each way there is. Usage: jobs.py [--quick]
 
 Chance chooses among the waiting jobs, as when RL4Sys's environment was measured on this kind of machine: 1,603 steps/s
 with its mask on lublin_256 (10,000 jobs), 12-16 ms for a reset, which there plays SJF and F1.
@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 import numpy as np
-from figures import figure, target
 
 from farfield.envs.jobs.env import Jobs
+from figures import figure, target
 
 THEIRS, THEIR_RESET = 1603.0, 14.0
 WAYS: dict[str, dict[str, Any]] = {

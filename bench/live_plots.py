@@ -1,4 +1,4 @@
-"""The live examples in; docs/lander-live.png and docs/storage.png out: python bench/live_plots.py [lander] [storage]."""
+"""The live examples in, docs/lander-live.png and docs/storage.png out: python bench/live_plots.py [lander|storage]."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from farfield.telemetry import metrics
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
-DOCS, LIMIT, WINDOW = ROOT / "docs", 900.0, 500
+DOCS, LIMIT, WINDOW = ROOT / "docs", 900.0, 2000
 BUDGET = {"ppo": "2000000", "dqn": "400000"}  # steps, if 200 is not reached before
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Audit:
         for stream, ones in streams.items():
             ones.sort(key=lambda one: one.seq)
             assert [one.seq for one in ones] == list(range(len(ones))), f"a gap in {stream}"
-            for before, after in zip(ones, ones[1:], strict=False):
+            for before, after in pairwise(ones):
                 assert after.decision == before.decision + before.rows, f"{stream} {after.seq}: rows are missing"
 
     def check(self, *programs: Did, alone: bool = True) -> None:

@@ -62,14 +62,16 @@ class Program:
     """A child that lives: `stop` gives what it did, `kill` ends it as an out-of-memory killer would."""
 
     def __init__(
-        self, folder: Path, address: str, *, number: int = 0, pause: float = 0.005, steps: int = 0, patience: float = PATIENCE,
-        environment: dict[str, str] | None = None, file_size: int = 0, **options: Any,
+        self, folder: Path, address: str, *, number: int = 0, pause: float = 0.005, patience: float = PATIENCE,
+        environment: dict[str, str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.number = number
         self.place = folder / f"program-{number}-{time.monotonic_ns()}"
         self.place.mkdir(parents=True)
-        told = {"number": number, "pause": pause, "steps": steps, "patience": patience, "place": str(self.place),
-                "file_size": file_size, "options": {"address": address, "run": "live", "spool": ""} | options}  # fmt: skip
+        told = {
+            "number": number, "pause": pause, "patience": patience, "place": str(self.place),
+            "options": {"address": address, "run": "live", "spool": ""} | options,
+        }  # fmt: skip
         self._errors = (self.place / "err").open("w")
         self.process = subprocess.Popen(
             [sys.executable, __file__, json.dumps(told)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -128,12 +130,8 @@ class Did:
 
 
 def main() -> None:
-    """Act until the input ends (or so many steps are done), deliver, and say what happened."""
+    """Act until the input ends, deliver, and say what happened."""
     told = json.loads(sys.argv[1])
-    if told["file_size"]:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (told["file_size"], resource.RLIM_INFINITY))
     import select
 
     import msgspec
@@ -156,7 +154,7 @@ def main() -> None:
         return bool(select.select([sys.stdin], [], [], pause)[0])
 
     with app.episode() as episode:
-        while not told["steps"] or step < told["steps"]:
+        while True:
             began = time.monotonic()
             action, step = live(episode, number, number, step)
             actions.append(action)

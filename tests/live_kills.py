@@ -47,7 +47,9 @@ class Killed:
         self.kill()
 
 
-def killed_at_random(folder: Path, *, kills: int, programs: int, seed: int, config: dict[str, object] = CONFIG) -> Audit:
+def killed_at_random(
+    folder: Path, *, kills: int, programs: int, seed: int, config: dict[str, object] = CONFIG
+) -> Audit:
     """Kill a gateway under programs: each stands for a while, for one fragment, or until its learner has a version."""
     rng = random.Random(seed)
     with ExitStack() as stack:
@@ -83,7 +85,8 @@ def killed_at_random(folder: Path, *, kills: int, programs: int, seed: int, conf
         used = audit.check_learned()
         assert gateway.starts == kills + 1
         assert sum(did.counters["reconnects"] for did in dids) >= kills
-        print(f"{kills} kills, {len(dids)} programs, {sum(len(did.actions) for did in dids)} steps in "
-              f"{len(audit.stored)} fragments, {used} of them learned from")
+        print(  # noqa: T201 - with -s, what it came to
+            f"{kills} kills, {len(dids)} programs, {sum(len(did.actions) for did in dids)} steps in "
+            f"{len(audit.stored)} fragments, {used} of them learned from"
+        )
     return audit
-

@@ -1,6 +1,7 @@
 """`farfield.connect`: options and files in, sessions out, and what describes a program; light enough for any host."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -63,6 +64,8 @@ def test_options_lie_over_the_file(tmp_path):
         ('adress = "x:1"\nrun = "r"', ConfigError, "unknown option 'adress'; did you mean address"),
         ('address = "x:1"', ConfigError, "run is missing"),
         ('run = "r"', ConfigError, "address is missing"),
+        ('address = "localhost"\nrun = "r"', ConfigError, "address 'localhost': expected host:port"),
+        ('address = "http://x:1"\nrun = "r"', ConfigError, "expected host:port or unix:/path"),
         ('address = "x:1"\nrun = "a/b"', ConfigError, "run 'a/b': expected letters"),
         ('address = "x:1"\nrun = "r"\nflush = "soon"', ConfigError, "Expected `float`, got `str`"),
         ('address = "x:1"\nrun = "r"\nflush = -1', ConfigError, "flush: expected at least 0"),
@@ -246,8 +249,6 @@ def test_a_run_is_asked_for_with_its_config(tmp_path):
 
 
 def test_the_file_on_the_page_can_be_read(tmp_path):
-    import re
-
     page = (Path(__file__).parent.parent / "docs/live.md").read_text()
     (tmp_path / "app.toml").write_text(re.search(r"^~~~toml\n(.*?)^~~~", page, re.MULTILINE | re.DOTALL)[1])
     found = gather(tmp_path / "app.toml", {})
@@ -283,3 +284,11 @@ def main_or_exit(main, words):
     except SystemExit as end:
         return end.code or 0
     return 0
+
+
+def test_nothing_depends_on_the_time_of_day():
+    folder = Path(farfield.__file__).parent
+    session = ["connecting.py", "experience/session.py", "experience/episode.py", "experience/parts.py",
+               "experience/outbox.py", "experience/spool.py", "experience/tracks.py"]  # fmt: skip
+    for file in [*(folder / name for name in session), *(folder / "transports/link").glob("*.py")]:
+        assert not re.search(r"\btime\.time\b|import time\b|datetime|perf_counter", file.read_text()), file

@@ -11,6 +11,7 @@ import pytest
 
 from farfield import codec
 from farfield.errors import ConfigError, FullError, MissingError, SpecError
+from farfield.transports.link import appending
 from farfield.transports.link.gate import Gate, Tls, Told
 from farfield.types import Credit, Hello
 from small_gateway import SPEC, SmallGateway, until
@@ -128,6 +129,19 @@ def test_a_server_that_is_killed_again_and_again_gets_everything(gateway):
     first = [n for place, n in enumerate(arrived) if n not in set(arrived[:place])]
     assert first == sorted(first)  # repeated perhaps, but never out of order
     assert all(letter.fate == ["owned"] for letter in sent)
+
+
+def test_a_server_that_only_seems_to_be_there_is_left(gateway, monkeypatch):
+    monkeypatch.setattr(appending, "STALL", 0.2)
+    gateway.hold = True  # as where one end of a connection is gone
+    with linked(gateway) as (link, ears):
+        sent = letters(3)
+        for letter in sent:
+            link.send(letter)
+        until(lambda: len(ears.welcomes) >= 2)
+        gateway.hold = False
+        until(lambda: sent[-1].fate)
+    assert owned(gateway)[:3] == [0, 1, 2]
 
 
 def test_no_more_is_on_its_way_than_the_server_allows():

@@ -7,77 +7,23 @@ import signal
 import struct
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from farfield.serving.tokens import RFC3339, draw
-from gateways import PATIENCE, Served, eventually, exists, gateway
+from gateways import eventually, exists, gateway
 from live_audit import Audit
-from live_client import CONFIG, Did, Program
+from live_client import CONFIG, Program
+from live_field import PLAIN, SECURE, Field, fielded, survived
 from live_kills import Killed, killed_at_random
-from proxy import Proxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-PLAIN = ("delay", "drop", "halve", "repeat", "swallow")  # on these connections bytes may be lost and never changed
-SECURE = ("duplicate", "reorder")  # or they may, and TLS says so
 
 
 def test_a_gateway_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
     killed_at_random(tmp_path, kills=4, programs=8, seed=1)
-
-
-@dataclass
-class Field:
-    """A gateway that stays, and programs that reach it through proxies."""
-
-    home: Path
-    served: Served
-    audit: Audit
-    proxies: dict[str, Proxy]
-    programs: dict[str, Program]
-
-
-def openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
-
-
-def certified(folder: Path) -> list[str]:
-    """Give the options of a gateway with a certificate of its own."""
-    openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
-            "key.pem", "-out", "cert.pem", "-subj", "/CN=farfield", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1")  # fmt: skip
-    (folder / "server.toml").write_text(
-        f'grpc = "127.0.0.1:0"\nhttp = ""\n[tls]\ncert = "{folder}/cert.pem"\nkey = "{folder}/key.pem"\n'
-    )
-    return ["--config", str(folder / "server.toml")]
-
-
-def fielded(folder: Path, ways: tuple[str, ...], *, secure: bool) -> Iterator[Field]:
-    """Begin with all proxies at the same time: most of what they do takes time, and no work."""
-    folder.mkdir()
-    options = certified(folder) if secure else []
-    tls = {"tls": str(folder / "cert.pem")} if secure else {}
-    with gateway(folder / "home", *options, doors=1 if secure else 2) as served:
-        proxies = {way: Proxy(served.grpc, seed=number) for number, way in enumerate(ways)}
-        programs = {
-            way: Program(folder, proxy.address, number=number, config=CONFIG, flush=0.2, wait=PATIENCE, **tls)
-            for number, (way, proxy) in enumerate(proxies.items())
-        }
-        try:
-            for program in programs.values():
-                program.until(lambda now: now["owned"] > 0, "the first fragment")
-            audit = Audit(folder / "home" / "runs" / "live")
-            for way, proxy in proxies.items():
-                proxy.way = way
-            yield Field(folder, served, audit, proxies, programs)
-            audit.close()
-        finally:
-            for program in programs.values():
-                program.end()
-            for proxy in proxies.values():
-                proxy.close()
 
 
 @pytest.fixture(scope="module")
@@ -90,35 +36,16 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     yield from fielded(tmp_path_factory.mktemp("field") / "secure", SECURE, secure=True)
 
 
-def survived(field: Field, way: str) -> Did:
-    """See that it delivers and hears of versions while its proxy does that, and again when it does not any more."""
-    proxy, program = field.proxies[way], field.programs[way]
-    eventually(lambda: proxy.happened >= 5, f"five times {way}")
-    before = program.now
-    program.until(lambda now: now["owned"] > before["owned"], "more experience")
-    program.until(lambda now: now["newest"] > before["newest"], "a newer version")
-    did = stopped(proxy, program)
-    assert did.counters["reconnects"] > 0 or way == "delay"
-    field.audit.check(did, alone=False)
-    return did
-
-
-def stopped(proxy: Proxy, program: Program) -> Did:
-    """Let the network be good again, and a program deliver what it still has."""
-    proxy.way = "forward"
-    return program.stop()
-
-
 @pytest.mark.parametrize("way", [way for way in PLAIN if way != "swallow"])
 def test_bad_connections_lose_nothing(plain: Field, way: str) -> None:
-    did = survived(plain, way)
+    did = survived(plain, way, 5)
     assert did.counters["rubbish"] == 0
     assert way != "repeat" or plain.proxies[way].repeated > 0
 
 
 @pytest.mark.parametrize("way", SECURE)
 def test_bytes_that_come_twice_or_in_another_order_are_noticed_and_sent_again(secure: Field, way: str) -> None:
-    survived(secure, way)
+    survived(secure, way, 5)
 
 
 def test_a_connection_of_which_only_one_end_is_left_is_noticed(plain: Field) -> None:
@@ -176,7 +103,9 @@ def test_what_a_killed_program_had_finished_is_delivered_by_the_next_one(tmp_pat
             for program in programs:
                 program.end()
         audit.check(*dids, alone=False)
-        steps = {number: {step for one in audit.stored for who, step, _ in one.steps if who == number} for number in (0, 1)}
+        steps = {
+            number: {step for one in audit.stored for who, step, _ in one.steps if who == number} for number in (0, 1)
+        }
         audit.close()
     for number, found in steps.items():
         assert found == set(range(len(found)))

@@ -39,6 +39,9 @@ PLAYED = (
 )  # fmt: skip
 MORE = {
     "slots": Case((SLOTS, ALLOWED), (PICK,), networks.Config(kind="farfield.learning.kernel:build")),
+    "half": Case(
+        (Field("obs", Kind.BOX, "float16", (4,)),), (Field("action", Kind.BOX, "float16", (2,)),), networks.Config()
+    ),
     "lamps": Case((Field("obs", Kind.BOX, "float64", (4,)),), (LAMPS,), networks.Config()),
 }
 

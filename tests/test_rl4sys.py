@@ -245,6 +245,31 @@ def test_every_calling_order_gives_the_same_experience(gateway, agent_of, before
 
 
 @pytest.mark.slow
+def test_the_job_loop_pays_at_the_end_and_may_stop_in_the_middle(gateway, agent_of):
+    agent = agent_of()
+    traj = None
+    for most in (
+        4,
+        3,
+    ):  # the second one is cut off by a limit, which the program calls an end
+        obs, decided, done = np.array([0.0, 0.5, 1.0]), 0, False
+        while not done and decided < most:
+            traj, action = agent.request_for_action(traj, obs, mask=np.array([[1.0, 0.0, 1.0, 0.0]]))
+            agent.add_to_trajectory(traj, action)
+            assert int(action.act[0]) in (0, 2)
+            decided += 1
+            done = decided == 4
+            obs = None if done else np.add(obs, [1, 0, 0])
+            action.update_reward(-7.5 if done else 0)
+            if decided >= most or done:
+                agent.mark_end_of_trajectory(traj, action)
+    assert not agent.close()
+    seen = rows(gateway.home, agent)
+    assert [row[1] for row in seen] == [0, 0, 0, -7.5, 0, 0, 0]
+    assert [row[2] for row in seen] == [False, False, False, True, False, False, True]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("obs", [lambda t: np.array([[t, 0.5, 1.0]], np.float64), lambda t: Tensor([[t, 0.5, 1.0]])])
 def test_observations_may_be_arrays_lists_or_tensors(gateway, agent_of, obs):
     agent = agent_of()
@@ -262,6 +287,21 @@ def test_actions_keep_their_types(agent_of):
     dqn = agent_of(client_id="tiny-dqn", algorithm_name="DQN", algorithm_parameters={"input_size": 3, "act_dim": 4})
     _, action = dqn.request_for_action(None, [0, 0, 0])
     assert isinstance(action.act, int)
+
+
+@pytest.mark.slow
+def test_numbers_are_decided_within_their_bounds(gateway, agent_of):
+    agent = agent_of(client_id="tiny-numbers", algorithm_name="PPO_Continuous", act_limit=0.1)
+    traj = None
+    for t in range(20):
+        traj, action = agent.request_for_action(traj, [t, 0, 0])
+        assert action.act.shape == (1, 4)
+        assert np.abs(action.act).max() <= 0.1
+        agent.add_to_trajectory(traj, action)
+        action.update_reward(1)
+    agent.mark_end_of_trajectory(traj, action)
+    assert not agent.close()
+    assert {row[0] for row in rows(gateway.home, agent)} == {""}  # what was clipped is the policy's own
 
 
 @pytest.mark.slow

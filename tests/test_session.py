@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from msgspec import structs
 
 import farfield
 from farfield.errors import ConfigError, MissingError, SpecError
@@ -191,6 +192,26 @@ def test_a_program_may_start_before_its_server(gateway, connect, core):
     assert gateway.steps_owned() == 40
     late = [fragment for fragment in gateway.fragments() if not fragment.source]
     assert all(len(fragment.columns["reward"]) <= gateway.steps for fragment in late)
+
+
+def test_an_episode_that_lives_long_goes_on_as_the_server_likes_it(gateway, connect, core):
+    gateway.stop()
+    app = connect(core=core, wait=0)
+    episode = app.episode()
+    play(episode, 20)
+    gateway.start()
+    assert app.wait(20)
+    play(episode, 5)
+    before = episode.decision
+    episode.end()
+    assert episode.decision == before  # it keeps its name until the next one
+    play(episode, 40)
+    assert episode.decision.stream != before.stream
+    episode.close()
+    assert not app.flush(20)
+    assert gateway.steps_owned() == 65
+    own = [len(f.columns["reward"]) for f in gateway.fragments() if f.stream == episode.decision.stream]
+    assert own == [16, 16, 8]
 
 
 def test_without_spec_and_server_nobody_knows_what_to_do(gateway, connect):
@@ -431,6 +452,35 @@ def test_a_version_that_cannot_be_acted_with_is_rubbish_and_the_last_one_stays(g
     until(lambda: app.counters().rubbish > seen)
     gateway.publish(4)
     until(lambda: app.version.number == 4)
+
+
+def broken(network, what):
+    """The network with one thing that makes acting impossible."""
+    nodes = list(network.nodes)
+    if what == "operator":
+        nodes[1] = structs.replace(nodes[1], op="explode")
+    elif what == "input":
+        nodes[0] = structs.replace(nodes[0], options=nodes[0].options | {"shape": [3]})
+    elif what == "column":
+        nodes[0] = structs.replace(nodes[0], inputs=("elsewhere",))
+    elif what == "order":
+        nodes.reverse()
+    elif what == "options":
+        nodes[0] = structs.replace(nodes[0], options={})
+    else:
+        return structs.replace(network, heads=())
+    return structs.replace(network, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize("what", ["operator", "input", "column", "order", "options", "heads"])
+def test_a_network_that_cannot_decide_never_reaches_the_program(gateway, connect, core, what):
+    app = connect(core=core)
+    app.wait(10)
+    gateway.publish(2, network=broken(network_of(SPEC), what), weights=gateway.version[1])
+    until(lambda: app.counters().rubbish >= 1)
+    with app.episode() as episode:
+        assert episode.act(OBS) in range(4)
+    assert app.counters().version == 1
 
 
 def test_decisions_of_people_are_marked(gateway, connect, core):

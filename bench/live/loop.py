@@ -13,7 +13,7 @@ import os
 import statistics
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as in every process that Farfield starts
 
@@ -25,6 +25,13 @@ import farfield
 LIMIT = 1000  # steps of an episode
 
 
+class Spent(NamedTuple):
+    """Microseconds of a step in one block."""
+
+    wall: float
+    own: float  # processor time of this thread alone, whoever disturbs it
+
+
 class Program:
     """A program that steps its environment; blocks go on where the one before stopped."""
 
@@ -34,9 +41,9 @@ class Program:
         self.block, self.done, self.length = block, 0, 0
         self.obs: Any = self.env.reset(seed=seed)[0]
 
-    def bare(self) -> float:
+    def bare(self) -> Spent:
         """Step without us; gives microseconds of a step."""
-        env, actions, begun = self.env, self.actions, time.perf_counter()
+        env, actions, begun = self.env, self.actions, _now()
         for n in range(self.done, self.done + self.block):
             self.obs, _, over, _, _ = env.step(actions[n & 0xFFFF])
             self.length += 1
@@ -44,9 +51,9 @@ class Program:
                 self.obs, self.length = env.reset()[0], 0
         return self._over(begun)
 
-    def live(self, app: Any) -> float:
+    def live(self, app: Any) -> Spent:
         """Step, and ask, and tell; an episode that the block cuts off goes on in the next one."""
-        env, actions, begun = self.env, self.actions, time.perf_counter()
+        env, actions, begun = self.env, self.actions, _now()
         with app.episode() as episode:
             for n in range(self.done, self.done + self.block):
                 episode.act(self.obs)
@@ -59,9 +66,9 @@ class Program:
             episode.end(truncated=True, obs=self.obs)
         return self._over(begun)
 
-    def timed(self, app: Any, spent: list[int]) -> float:
+    def timed(self, app: Any, spent: list[int]) -> Spent:
         """Do the same with every act timed, which costs a little itself."""
-        env, actions, clock, begun = self.env, self.actions, time.perf_counter_ns, time.perf_counter()
+        env, actions, clock, begun = self.env, self.actions, time.perf_counter_ns, _now()
         with app.episode() as episode:
             for n in range(self.done, self.done + self.block):
                 before = clock()
@@ -76,10 +83,14 @@ class Program:
             episode.end(truncated=True, obs=self.obs)
         return self._over(begun)
 
-    def _over(self, begun: float) -> float:
-        took = time.perf_counter() - begun
+    def _over(self, begun: tuple[float, float]) -> Spent:
+        wall, own = (after - before for after, before in zip(_now(), begun, strict=True))
         self.done += self.block
-        return took / self.block * 1e6
+        return Spent(wall / self.block * 1e6, own / self.block * 1e6)
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.thread_time()
 
 
 def warm(program: Program, app: Any, versions: int, seconds: float) -> None:
@@ -108,7 +119,8 @@ def main() -> None:
     parser.add_argument("--core", default="native", choices=("native", "numpy"))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    program, bare, live, spent = Program(given.seed, given.block), [], [], []
+    program, spent = Program(given.seed, given.block), list[int]()
+    bare, live = list[Spent](), list[Spent]()
     program.bare()
     around = given.seconds / 4 if given.alone else 0.0
     end = time.monotonic() + around
@@ -130,11 +142,12 @@ def main() -> None:
     while time.monotonic() < end:
         bare.append(program.bare())
     usual = statistics.mean if given.alone else statistics.median  # at full speed every pause counts
-    middle = usual(bare), usual(live)
-    ratios = [1.0] if given.alone else [mine / plain for plain, mine in zip(bare, live, strict=True)]
+    plain, mine = (Spent(*map(usual, zip(*blocks, strict=True))) for blocks in (bare, live))
+    ratios = [1.0] if given.alone else [after.wall / before.wall for before, after in zip(bare, live, strict=True)]
     line: dict[str, Any] = {
-        "bare_us": middle[0], "live_us": middle[1], "blocks": len(live), "versions": versions,
-        "ratio": middle[1] / middle[0] if given.alone else statistics.median(ratios),
+        "bare_us": plain.wall, "live_us": mine.wall, "blocks": len(live), "versions": versions,
+        "ratio": mine.wall / plain.wall if given.alone else statistics.median(ratios), "own_ratio": mine.own / plain.own,
+        "bare_own_us": plain.own, "live_own_us": mine.own,
         "low": min(ratios), "high": max(ratios), "finished": counters.steps, "dropped_steps": counters.dropped_steps,
         "fallbacks": counters.fallbacks, "left": left.payloads,
     }  # fmt: skip

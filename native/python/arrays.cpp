@@ -11,8 +11,7 @@ namespace {
 // How an array of NumPy's begins. Every extension that was compiled against NumPy has these places built in, so they
 // stay; that they are true here is tried when the module is loaded, and buffers are asked for where they are not.
 struct Layout {
-  PyObject_HEAD
-  char* data;
+  PyObject_HEAD char* data;
   int axes;
   Py_ssize_t* shape;
   Py_ssize_t* strides;
@@ -86,7 +85,8 @@ void find_numpy() {
   known.order = nb::make_tuple("order").release().ptr();
   for (int i = 1; i <= static_cast<int>(Dtype::Float64); ++i)
     known.dtypes[i] = nb::object(numpy.attr("dtype")(name_of(static_cast<Dtype>(i)))).release().ptr();
-  static const char* const NAMES[] = {"SpecError", "MissingError", "CorruptError", "ConfigError", "FullError", "ConflictError"};
+  static const char* const NAMES[] = {"SpecError",   "MissingError", "CorruptError",
+                                      "ConfigError", "FullError",    "ConflictError"};
   for (int i = 0; i < 6; ++i) known.errors[i] = nb::object(errors.attr(NAMES[i])).release().ptr();
   known.direct = tried(numpy);
 }
@@ -94,7 +94,8 @@ void find_numpy() {
 void raise(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) {
     const std::string text = ours->what();  // which may quote what somebody sent
-    const nb::object said = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+    const nb::object said =
+        nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
     PyErr_SetObject(known.errors[static_cast<int>(ours->kind)], said.ptr());
   } else if (dynamic_cast<const std::bad_alloc*>(&error)) {
     PyErr_NoMemory();

@@ -18,8 +18,8 @@ void name(Names& names, const std::string& field, const std::string& prefix, std
 
 }  // namespace
 
-TrackOf::TrackOf(nb::handle slot, nb::bytes spec, std::string run, std::string policy, std::string actor, std::string stream,
-        std::uint64_t seed, std::size_t steps, std::size_t lanes, nb::object emit)
+TrackOf::TrackOf(nb::handle slot, nb::bytes spec, std::string run, std::string policy, std::string actor,
+                 std::string stream, std::uint64_t seed, std::size_t steps, std::size_t lanes, nb::object emit)
     : emit_(std::move(emit)), stream_(stream), lanes_(lanes) {
   Track::Options options{std::move(run), std::move(policy), std::move(actor), std::move(stream), seed, steps, lanes};
   track_ = std::make_unique<Track>(
@@ -49,30 +49,27 @@ TrackOf::TrackOf(nb::handle slot, nb::bytes spec, std::string run, std::string p
     shapes_.push_back(field.shape);
     if (lanes) shapes_.back().insert(shapes_.back().begin(), lanes);
   }
-  views_.resize(told.observations.size());
-  choices_.resize(told.actions.size());
-  outs_.resize(told.actions.size());
   choice_ = !lanes && told.actions.size() == 1 && told.actions[0].kind == Field::Kind::Discrete;
 }
 
 PyObject* TrackOf::act(PyObject* obs, PyObject* mask, bool greedy) {
-  kept_.clear();
-  sort(obs, mask);
+  Given given(track_->spec().observations.size());
+  sort(obs, mask, given);
   nb::object made;
   if (choice_) {
     std::uint64_t room[2] = {};
     void* out = room;
-    track_->act(views_.data(), greedy, &out);
+    track_->act(given.views, greedy, &out);
     made = nb::steal(PyLong_FromLongLong(
         load_integer(track_->spec().actions[0].dtype, reinterpret_cast<const std::uint8_t*>(room), 0)));
   } else {
     std::vector<nb::object> arrays;
-    for (std::size_t i = 0; i < outs_.size(); ++i)
-      arrays.push_back(make(track_->spec().actions[i].dtype, shapes_[i], &outs_[i]));
-    track_->act(views_.data(), greedy, outs_.data());
-    made = given(arrays);
+    std::vector<void*> data(shapes_.size());
+    for (std::size_t i = 0; i < shapes_.size(); ++i)
+      arrays.push_back(make(track_->spec().actions[i].dtype, shapes_[i], &data[i]));
+    track_->act(given.views, greedy, data.data());
+    made = decided(arrays, data.data());
   }
-  kept_.clear();
   deliver();
   return made.release().ptr();
 }
@@ -95,50 +92,47 @@ void TrackOf::reward(PyObject* amount) {
 }
 
 void TrackOf::end(bool truncated, nb::handle obs, nb::handle mask) {
-  kept_.clear();
-  if (truncated && !obs.is_none()) sort(obs.ptr(), mask.ptr());
-  else std::fill(views_.begin(), views_.end(), View());
-  track_->end(truncated, views_.data());
+  Given given(track_->spec().observations.size());
+  if (truncated && !obs.is_none()) sort(obs.ptr(), mask.ptr(), given);
+  track_->end(truncated, given.views);
   deliver();
 }
 
 void TrackOf::restart(nb::handle ended, nb::handle truncated, nb::handle obs, nb::handle mask) {
-  kept_.clear();
   if (!lanes_) spec_error("restart: expected a batched episode that has acted; end() ends a plain one");
-  const bool* over = flags("ended", ended);
-  const bool* cut = truncated.is_none() ? nullptr : flags("truncated", truncated);
-  if (!obs.is_none()) sort(obs.ptr(), mask.ptr());
-  else std::fill(views_.begin(), views_.end(), View());
-  track_->restart(over, cut, views_.data());
+  Given given(track_->spec().observations.size());
+  const bool* over = flags("ended", ended, given);
+  const bool* cut = truncated.is_none() ? nullptr : flags("truncated", truncated, given);
+  if (!obs.is_none()) sort(obs.ptr(), mask.ptr(), given);
+  track_->restart(over, cut, given.views);
   deliver();
 }
 
 void TrackOf::record(nb::handle obs, nb::handle action, nb::handle reward, nb::handle mask, const std::string& source) {
-  kept_.clear();
   if (source.empty()) spec_error("record: source: expected who decided, such as \"person\" or \"host\", came nothing");
-  sort(obs.ptr(), mask.ptr());
-  choose(action);
+  Given given(track_->spec().observations.size()), chosen(track_->spec().actions.size());
+  sort(obs.ptr(), mask.ptr(), given);
+  choose(action, chosen);
   const std::vector<double> values = amounts(reward.ptr());
-  track_->record(views_.data(), choices_.data(), values.data(), values.size(), source);
+  track_->record(given.views, chosen.views, values.data(), values.size(), source);
   deliver();
 }
 
 void TrackOf::put(nb::handle obs, nb::handle action, nb::handle log_prob, nb::handle memory, std::uint64_t version,
-         std::uint64_t attempt, nb::handle mask, const std::string& source) {
-  kept_.clear();
-  sort(obs.ptr(), mask.ptr());
-  choose(action);
+                  std::uint64_t attempt, nb::handle mask, const std::string& source) {
+  Given given(track_->spec().observations.size()), chosen(track_->spec().actions.size());
+  sort(obs.ptr(), mask.ptr(), given);
+  choose(action, chosen);
   std::vector<float> scores(std::max<std::size_t>(lanes_, 1), 0.0f);
   if (!log_prob.is_none()) {
-    const View view = read(log_prob.ptr(), kept_, "log_prob: expected numbers");
+    given.kept.push_back(nb::module_::import_("numpy").attr("asarray")(log_prob, "float32"));
+    PyObject* array = given.kept.back().ptr();
+    const View view = read(array, given.kept, "log_prob: expected numbers");
     if (view.count != 1 && view.count != scores.size())
       spec_error("log_prob: expected " + std::to_string(scores.size()) + " numbers, one for each lane, came " +
                  std::to_string(view.count));
-    const nb::object array = nb::module_::import_("numpy").attr("asarray")(log_prob, "float32");
-    kept_.push_back(array);
-    const View read_as = read(array.ptr(), kept_, "log_prob: expected numbers");
     for (std::size_t lane = 0; lane < scores.size(); ++lane)
-      scores[lane] = static_cast<const float*>(read_as.data)[read_as.count == 1 ? 0 : lane];
+      scores[lane] = static_cast<const float*>(view.data)[view.count == 1 ? 0 : lane];
   }
   Columns states;
   if (!memory.is_none()) {
@@ -149,7 +143,7 @@ void TrackOf::put(nb::handle obs, nb::handle action, nb::handle log_prob, nb::ha
       states.emplace_back(node, std::move(array));
     }
   }
-  track_->put(views_.data(), choices_.data(), scores.data(), memory.is_none() ? nullptr : &states, version, attempt, source);
+  track_->put(given.views, chosen.views, scores.data(), memory.is_none() ? nullptr : &states, version, attempt, source);
   deliver();
 }
 
@@ -165,9 +159,9 @@ std::size_t TrackOf::cut() {
 }
 
 nb::object TrackOf::scores(nb::handle obs, nb::handle mask) {
-  kept_.clear();
-  sort(obs.ptr(), mask.ptr());
-  const std::vector<float> found = track_->scores(views_.data());
+  Given given(track_->spec().observations.size());
+  sort(obs.ptr(), mask.ptr(), given);
+  const std::vector<float> found = track_->scores(given.views);
   return make(Array::of<float>({found.size()}, found));
 }
 
@@ -195,13 +189,14 @@ std::string TrackOf::expected(const Field& field) const {
   return "'" + field.name + "': expected " + name_of(field.dtype) + " of shape " + text_of(shape);
 }
 
-void TrackOf::take(const Field& field, PyObject* value, View& view) {
-  if (!look(value, view)) view = read(value, kept_, expected(field));
+void TrackOf::take(const Field& field, PyObject* value, View& view, Given& given) const {
+  if (!look(value, view)) view = read(value, given.kept, expected(field));
 }
 
-void TrackOf::by_name(PyObject* values, const Names& names, const std::vector<Field>& fields, std::vector<View>& views, const char* what) {
-  const nb::handle given(values);
-  for (const nb::handle key : given) {
+void TrackOf::by_name(PyObject* values, const Names& names, const std::vector<Field>& fields, Given& given,
+                      const char* what) const {
+  const nb::handle came(values);
+  for (const nb::handle key : came) {
     std::size_t i = NONE;
     const nb::str text(key);
     for (const auto& [known, place] : names)
@@ -210,88 +205,94 @@ void TrackOf::by_name(PyObject* values, const Names& names, const std::vector<Fi
       nb::list all;
       for (const auto& [known, place] : names) all.append(nb::str(known.c_str()));
       const nb::object hint = nb::module_::import_("farfield.errors").attr("nearest")(text, all);
-      spec_error(std::string(what) + " " + nb::repr(key).c_str() + " is not in the spec; " + nb::cast<std::string>(hint));
+      spec_error(std::string(what) + " " + nb::repr(key).c_str() + " is not in the spec; " +
+                 nb::cast<std::string>(hint));
     }
-    kept_.push_back(given[key]);
-    take(fields[i], kept_.back().ptr(), views[i]);
+    given.kept.push_back(came[key]);
+    PyObject* value = given.kept.back().ptr();
+    take(fields[i], value, given.views[i], given);
   }
 }
 
-void TrackOf::sort(PyObject* obs, PyObject* mask) {
+void TrackOf::sort(PyObject* obs, PyObject* mask, Given& given) const {
   const std::vector<Field>& fields = track_->spec().observations;
-  std::fill(views_.begin(), views_.end(), View());
   if (single_ != NONE && !mapping(obs)) {
-    take(fields[single_], obs, views_[single_]);
+    take(fields[single_], obs, given.views[single_], given);
   } else if (mapping(obs)) {
-    by_name(obs, observations_, fields, views_, "observation");
+    by_name(obs, observations_, fields, given, "observation");
   } else {
     std::string names;
     for (const Field& field : fields)
-      if (field.name != "mask" && field.name.rfind("mask/", 0) != 0) names += (names.empty() ? "'" : ", '") + field.name + "'";
+      if (field.name != "mask" && field.name.rfind("mask/", 0) != 0)
+        names += (names.empty() ? "'" : ", '") + field.name + "'";
     spec_error("observation: expected a dict with [" + names + "], came " + Py_TYPE(obs)->tp_name);
   }
   if (!mask || mask == Py_None) return;
   if (mapping(mask)) {
-    by_name(mask, masks_, fields, views_, "mask");
+    by_name(mask, masks_, fields, given, "mask");
   } else if (mask_ != NONE) {
-    take(fields[mask_], mask, views_[mask_]);
+    take(fields[mask_], mask, given.views[mask_], given);
   } else {
-    spec_error(std::string("mask: expected ") + (masks_.empty() ? "none, since the spec declares none" : "a dict with one for each action") +
-               ", came " + Py_TYPE(mask)->tp_name);
+    const char* cure = masks_.empty() ? "none, since the spec declares none" : "a dict with one for each action";
+    spec_error(std::string("mask: expected ") + cure + ", came " + Py_TYPE(mask)->tp_name);
   }
 }
 
-void TrackOf::choose(nb::handle action) {
+void TrackOf::choose(nb::handle action, Given& given) const {
   const std::vector<Field>& fields = track_->spec().actions;
-  std::fill(choices_.begin(), choices_.end(), View());
-  if (mapping(action.ptr())) by_name(action.ptr(), actions_, fields, choices_, "action");
-  else if (fields.size() == 1) take(fields[0], action.ptr(), choices_[0]);
-  else spec_error(std::string("action: expected a dict with one for each field, came ") + Py_TYPE(action.ptr())->tp_name);
+  if (mapping(action.ptr())) {
+    by_name(action.ptr(), actions_, fields, given, "action");
+  } else if (fields.size() == 1) {
+    take(fields[0], action.ptr(), given.views[0], given);
+  } else {
+    spec_error(std::string("action: expected a dict with one for each field, came ") + Py_TYPE(action.ptr())->tp_name);
+  }
 }
 
-nb::object TrackOf::given(const std::vector<nb::object>& arrays) {
+nb::object TrackOf::decided(const std::vector<nb::object>& arrays, void* const* data) const {
   nb::dict named;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     nb::object value = arrays[i];
     const Field& field = track_->spec().actions[i];
     if (!lanes_ && field.kind == Field::Kind::Discrete)
-      value = nb::steal(PyLong_FromLongLong(load_integer(field.dtype, static_cast<const std::uint8_t*>(outs_[i]), 0)));
+      value = nb::steal(PyLong_FromLongLong(load_integer(field.dtype, static_cast<const std::uint8_t*>(data[i]), 0)));
     if (arrays.size() == 1) return value;
     named[keys_[i]] = value;
   }
   return named;
 }
 
-void TrackOf::refuse_number(PyObject* amount) {
+void TrackOf::refuse_number(PyObject* amount) const {
   if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) throw nb::python_error();
   PyErr_Clear();
-  spec_error(std::string("reward: expected ") + (lanes_ ? std::to_string(lanes_) + " numbers, one for each lane" : "a number") +
-             ", came " + nb::repr(nb::handle(amount)).c_str());
+  const std::string expected = lanes_ ? std::to_string(lanes_) + " numbers, one for each lane" : "a number";
+  spec_error("reward: expected " + expected + ", came " + nb::repr(nb::handle(amount)).c_str());
 }
 
-std::vector<double> TrackOf::amounts(PyObject* amount) {
-  static const nb::object asarray = nb::module_::import_("numpy").attr("asarray");
+std::vector<double> TrackOf::amounts(PyObject* amount) const {
   nb::object array;
   try {
-    array = asarray(nb::handle(amount), "float64");
+    array = nb::module_::import_("numpy").attr("asarray")(nb::handle(amount), "float64");
   } catch (nb::python_error& error) {
     error.restore();
     refuse_number(amount);
   }
-  kept_.push_back(array);
-  const View view = read(array.ptr(), kept_, "reward: expected numbers");
-  if (view.axes != (lanes_ ? 1u : 0u) || view.count != std::max<std::size_t>(lanes_, 1))
-    spec_error(std::string("reward: expected ") + (lanes_ ? std::to_string(lanes_) + " numbers, one for each lane" : "a number") +
-               ", came shape " + text_of(Shape(view.shape, view.shape + view.axes)));
+  std::vector<nb::object> kept;
+  const View view = read(array.ptr(), kept, "reward: expected numbers");
+  if (view.axes != (lanes_ ? 1u : 0u) || view.count != std::max<std::size_t>(lanes_, 1)) {
+    const std::string expected = lanes_ ? std::to_string(lanes_) + " numbers, one for each lane" : "a number";
+    spec_error("reward: expected " + expected + ", came shape " + text_of(Shape(view.shape, view.shape + view.axes)));
+  }
   const double* data = static_cast<const double*>(view.data);
   return std::vector<double>(data, data + view.count);
 }
 
-const bool* TrackOf::flags(const char* what, nb::handle value) {
-  const View view = read(value.ptr(), kept_, std::string(what) + ": expected bool of shape [" + std::to_string(lanes_) + "]");
+const bool* TrackOf::flags(const char* what, nb::handle value, Given& given) const {
+  const std::string label = std::string(what) + ": expected bool of shape [" + std::to_string(lanes_) + "]";
+  const View view = read(value.ptr(), given.kept, label);
   if (view.dtype != Dtype::Bool || view.axes != 1 || view.count != lanes_)
-    spec_error(std::string(what) + ": expected bool of shape [" + std::to_string(lanes_) + "], came " + name_of(view.dtype) +
-               " of shape " + text_of(Shape(view.shape, view.shape + view.axes)));
+    spec_error(label + ", came " + name_of(view.dtype) + " of shape " +
+               text_of(Shape(view.shape, view.shape + view.axes)));
   return static_cast<const bool*>(view.data);
 }
 

@@ -24,6 +24,24 @@ struct SlotOf {
 
 using Names = std::vector<std::pair<std::string, std::size_t>>;  // by which names a field may be given, and which it is
 
+/// What one call was given: looked at here, and kept as long as the call takes. No two calls share one, since looking
+/// may run somebody's Python, which may let another thread in.
+class Given {
+ public:
+  explicit Given(std::size_t count) : many_(count > FEW ? count : 0), views(count > FEW ? many_.data() : few_) {}
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
+
+ private:
+  static constexpr std::size_t FEW = 4;  // as many need no memory of their own
+  View few_[FEW];
+  std::vector<View> many_;
+
+ public:
+  View* const views;  // one for each field, without data where nothing came
+  std::vector<nb::object> kept;
+};
+
 class TrackOf {
  public:
   TrackOf(nb::handle slot, nb::bytes spec, std::string run, std::string policy, std::string actor, std::string stream,
@@ -51,24 +69,23 @@ class TrackOf {
  private:
   static constexpr std::size_t NONE = static_cast<std::size_t>(-1);
   std::string expected(const Field& field) const;
-  void take(const Field& field, PyObject* value, View& view);
+  void take(const Field& field, PyObject* value, View& view, Given& given) const;
 
   /// Puts values that were given by name in their places.
-  void by_name(PyObject* values, const Names& names, const std::vector<Field>& fields, std::vector<View>& views, const char* what);
-  void sort(PyObject* obs, PyObject* mask);
-  void choose(nb::handle action);
-  nb::object given(const std::vector<nb::object>& arrays);
-  [[noreturn]] void refuse_number(PyObject* amount);
-  std::vector<double> amounts(PyObject* amount);
-  const bool* flags(const char* what, nb::handle value);
+  void by_name(PyObject* values, const Names& names, const std::vector<Field>& fields, Given& given,
+               const char* what) const;
+  void sort(PyObject* obs, PyObject* mask, Given& given) const;
+  void choose(nb::handle action, Given& given) const;
+  nb::object decided(const std::vector<nb::object>& arrays, void* const* data) const;
+  [[noreturn]] void refuse_number(PyObject* amount) const;
+  std::vector<double> amounts(PyObject* amount) const;
+  const bool* flags(const char* what, nb::handle value, Given& given) const;
 
   std::string stream_;
   std::size_t lanes_, single_ = NONE, mask_ = NONE;
   Names observations_, masks_, actions_;
-  std::vector<nb::object> keys_, kept_;
+  std::vector<nb::object> keys_;
   std::vector<Shape> shapes_;
-  std::vector<View> views_, choices_;
-  std::vector<void*> outs_;
   bool choice_ = false;
   std::vector<std::pair<std::string, std::uint64_t>> finished_;
   std::unique_ptr<Track> track_;

@@ -28,7 +28,8 @@ class ProgramOf {
   ProgramOf(nb::bytes network, nb::handle weights, std::size_t lanes, std::vector<std::string> wanted) : lanes_(lanes) {
     const Named named(weights, "tensor");
     const nb::gil_scoped_release release;
-    program_ = std::make_unique<Program>(Network::parse(text(network)), [&](const std::string& name) { return named.find(name); }, wanted);
+    program_ = std::make_unique<Program>(
+        Network::parse(text(network)), [&](const std::string& name) { return named.find(name); }, wanted);
     buffers_ = program_->buffers(lanes);
     before_.resize(lanes * program_->state_width());
     after_.resize(before_.size());
@@ -44,7 +45,8 @@ class ProgramOf {
     }
     for (const Program::State& state : program_->states()) {
       const View view = find(states, "memory", state.node, state.shape);
-      if (view.dtype != Dtype::Float32) spec_error("memory '" + state.node + "': expected float32, came " + name_of(view.dtype));
+      if (view.dtype != Dtype::Float32)
+        spec_error("memory '" + state.node + "': expected float32, came " + name_of(view.dtype));
       if (view.count) std::memcpy(&before_[lanes_ * state.offset], view.data, view.count * sizeof(float));
     }
     program_->run(buffers_, lanes_, before_.data(), after_.data(), values_.data());
@@ -53,8 +55,8 @@ class ProgramOf {
       void* data = nullptr;
       values[output.node.c_str()] = make(Dtype::Float32, shaped(output.shape), &data);
       for (std::size_t lane = 0; lane < lanes_ && output.width; ++lane)
-        std::memcpy(static_cast<float*>(data) + lane * output.width, &values_[lane * program_->output_width() + output.offset],
-                    output.width * sizeof(float));
+        std::memcpy(static_cast<float*>(data) + lane * output.width,
+                    &values_[lane * program_->output_width() + output.offset], output.width * sizeof(float));
     }
     for (const Program::State& state : program_->states()) {
       void* data = nullptr;
@@ -86,8 +88,8 @@ class ProgramOf {
   std::vector<float> before_, after_, values_;
 };
 
-nb::object draw(nb::handle blocks, std::uint64_t seed, const std::string& stream, std::uint64_t first, std::size_t steps,
-                std::size_t lanes) {
+nb::object draw(nb::handle blocks, std::uint64_t seed, const std::string& stream, std::uint64_t first,
+                std::size_t steps, std::size_t lanes) {
   std::vector<Block> made;
   for (const nb::handle block : blocks)
     made.emplace_back(distribution_of(nb::cast<std::string>(block[0])), nb::cast<std::size_t>(block[1]));
@@ -103,13 +105,15 @@ nb::object log_prob(nb::bytes spec_json, nb::bytes network_json, nb::handle logi
   const Spec spec = Spec::parse(text(spec_json));
   const Network network = Network::parse(text(network_json));
   const Named values(logits, "head output"), chosen(action, "action");
-  if (network.heads.empty()) config_error("the network has no heads, so it decides nothing; build it with a policy or q style");
+  if (network.heads.empty())
+    config_error("the network has no heads, so it decides nothing; build it with a policy or q style");
   std::size_t rows = 0;
   Shape lead;
   for (const Field& field : spec.actions) {
     const View view = chosen.find(field.name);
     if (!view.data || view.axes < field.shape.size() || view.dtype != field.dtype)
-      spec_error("action '" + field.name + "': expected " + name_of(field.dtype) + " of shape [.., " + text_of(field.shape) + "]");
+      spec_error("action '" + field.name + "': expected " + name_of(field.dtype) + " of shape [.., " +
+                 text_of(field.shape) + "]");
     lead.assign(view.shape, view.shape + view.axes - field.shape.size());
     rows = count_of(lead);
   }
@@ -143,8 +147,9 @@ nb::object log_prob(nb::bytes spec_json, nb::bytes network_json, nb::handle logi
 }
 
 nb::bytes encode_fragment(const std::string& run, const std::string& stream, std::uint64_t seq, std::uint64_t version,
-                          std::uint64_t attempt, const std::string& spec, std::uint64_t decision, const std::string& policy,
-                          const std::string& actor, const std::string& source, nb::handle columns) {
+                          std::uint64_t attempt, const std::string& spec, std::uint64_t decision,
+                          const std::string& policy, const std::string& actor, const std::string& source,
+                          nb::handle columns) {
   const Named named(columns, "column");
   std::vector<Column> made;
   for (const auto& [name, view] : named.views)
@@ -182,25 +187,32 @@ NB_MODULE(_native, module) {
   });
   add_tracks(module);
   nb::class_<ProgramOf>(module, "Program", "A network compiled for so many lanes; one thread at a time.")
-      .def(nb::init<nb::bytes, nb::handle, std::size_t, std::vector<std::string>>(), nb::arg("network"), nb::arg("weights"),
-           nb::arg("lanes"), nb::arg("wanted"))
-      .def("run", &ProgramOf::run, nb::arg("columns"), nb::arg("memory"), "Compute the wanted nodes and the memory after.");
-  module.def("draw", &draw, nb::arg("blocks"), nb::arg("seed"), nb::arg("stream"), nb::arg("first"), nb::arg("steps"), nb::arg("lanes"),
-             "Draw noise as experience/noise.py does.");
+      .def(nb::init<nb::bytes, nb::handle, std::size_t, std::vector<std::string>>(), nb::arg("network"),
+           nb::arg("weights"), nb::arg("lanes"), nb::arg("wanted"))
+      .def("run", &ProgramOf::run, nb::arg("columns"), nb::arg("memory"),
+           "Compute the wanted nodes and the memory after.");
+  module.def("draw", &draw, nb::arg("blocks"), nb::arg("seed"), nb::arg("stream"), nb::arg("first"), nb::arg("steps"),
+             nb::arg("lanes"), "Draw noise as experience/noise.py does.");
   module.def("log_prob", &log_prob, nb::arg("spec"), nb::arg("network"), nb::arg("logits"), nb::arg("action"),
              "Score whole actions under head outputs.");
   module.def("sha256", [](nb::bytes data) { return hex(sha256(data.c_str(), data.size())); }, nb::arg("data"));
   module.def("spec_hash", [](nb::bytes spec) { return Spec::parse(text(spec)).hash(); }, nb::arg("spec"));
-  module.def("canonical", [](nb::bytes json) { return bytes(Json::parse(text(json)).write()); }, nb::arg("json"),
-             "Read JSON and write it canonically.");
-  module.def("encode_fragment", &encode_fragment, nb::kw_only(), nb::arg("run"), nb::arg("stream"), nb::arg("seq"), nb::arg("version"),
-             nb::arg("attempt"), nb::arg("spec"), nb::arg("decision"), nb::arg("policy"), nb::arg("actor"), nb::arg("source"),
-             nb::arg("columns"));
-  module.def("encode_credit", [](const std::string& run, const std::string& stream, std::uint64_t n, double reward, const std::string& mode,
-                                 const std::string& id) { return bytes(encode(Credit{run, stream, n, reward, mode == "set", id})); },
-             nb::kw_only(), nb::arg("run"), nb::arg("stream"), nb::arg("n"), nb::arg("reward"), nb::arg("mode"), nb::arg("name"));
-  module.def("decode_fragment", [](nb::bytes payload) { return named(decode_fragment(text(payload)).second); }, nb::arg("payload"),
-             "Give the columns of a fragment.");
-  module.def("decode_announcement", &decode_announcement_of, nb::arg("payload"), "Give manifest, tensors, full, settled.");
+  module.def(
+      "canonical", [](nb::bytes json) { return bytes(Json::parse(text(json)).write()); }, nb::arg("json"),
+      "Read JSON and write it canonically.");
+  module.def("encode_fragment", &encode_fragment, nb::kw_only(), nb::arg("run"), nb::arg("stream"), nb::arg("seq"),
+             nb::arg("version"), nb::arg("attempt"), nb::arg("spec"), nb::arg("decision"), nb::arg("policy"),
+             nb::arg("actor"), nb::arg("source"), nb::arg("columns"));
+  module.def(
+      "encode_credit",
+      [](const std::string& run, const std::string& stream, std::uint64_t n, double reward, const std::string& mode,
+         const std::string& id) { return bytes(encode(Credit{run, stream, n, reward, mode == "set", id})); },
+      nb::kw_only(), nb::arg("run"), nb::arg("stream"), nb::arg("n"), nb::arg("reward"), nb::arg("mode"),
+      nb::arg("name"));
+  module.def(
+      "decode_fragment", [](nb::bytes payload) { return named(decode_fragment(text(payload)).second); },
+      nb::arg("payload"), "Give the columns of a fragment.");
+  module.def("decode_announcement", &decode_announcement_of, nb::arg("payload"),
+             "Give manifest, tensors, full, settled.");
   module.def("kernels", &kernels, "Say which loops this machine runs: generic, avx2 or avx512.");
 }

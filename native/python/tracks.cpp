@@ -64,33 +64,41 @@ int clear(PyObject* self) {
   return 0;
 }
 
-PyType_Slot COLLECTED[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
+PyType_Slot COLLECTED[] = {
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)}, {Py_tp_clear, reinterpret_cast<void*>(clear)}, {0, nullptr}};
 
 }  // namespace
 
 void add_tracks(nb::module_& module) {
   nb::class_<SnapshotOf>(module, "Snapshot", "A version to act with; never changed, shared by any number of threads.")
-      .def("__init__", [](SnapshotOf* self, nb::bytes version, nb::handle weights) {
-        const Named named(weights, "tensor");
-        const nb::gil_scoped_release release;
-        new (self) SnapshotOf{Snapshot::make(std::string_view(version.c_str(), version.size()),
-                                             [&](const std::string& name) { return named.find(name); })};
-      }, nb::arg("version"), nb::arg("weights"))
+      .def(
+          "__init__",
+          [](SnapshotOf* self, nb::bytes version, nb::handle weights) {
+            const Named named(weights, "tensor");
+            const nb::gil_scoped_release release;
+            new (self) SnapshotOf{Snapshot::make(std::string_view(version.c_str(), version.size()),
+                                                 [&](const std::string& name) { return named.find(name); })};
+          },
+          nb::arg("version"), nb::arg("weights"))
       .def_prop_ro("number", [](const SnapshotOf& self) { return self.held->number(); })
       .def_prop_ro("attempt", [](const SnapshotOf& self) { return self.held->attempt(); });
   nb::class_<SlotOf>(module, "Slot", "Holds the newest snapshot; tracks take it up at their next decision.")
       .def(nb::init<>())
-      .def("put", [](SlotOf& self, nb::object snapshot) {
-        self.held->put(snapshot.is_none() ? nullptr : nb::cast<SnapshotOf&>(snapshot).held);
-        self.current = std::move(snapshot);
-      }, nb::arg("snapshot").none(), "Let every track act with this one from its next decision on.")
+      .def(
+          "put",
+          [](SlotOf& self, nb::object snapshot) {
+            self.held->put(snapshot.is_none() ? nullptr : nb::cast<SnapshotOf&>(snapshot).held);
+            self.current = std::move(snapshot);
+          },
+          nb::arg("snapshot").none(), "Let every track act with this one from its next decision on.")
       .def_prop_ro("snapshot", [](const SlotOf& self) { return self.current; });
-  nb::class_<TrackOf> track(module, "Track", nb::type_slots(COLLECTED), "The rows of one stream while they are written.");
+  nb::class_<TrackOf> track(module, "Track", nb::type_slots(COLLECTED),
+                            "The rows of one stream while they are written.");
   track
-      .def(nb::init<nb::handle, nb::bytes, std::string, std::string, std::string, std::string, std::uint64_t, std::size_t,
-                    std::size_t, nb::object>(),
-           nb::arg("slot"), nb::arg("spec"), nb::kw_only(), nb::arg("run"), nb::arg("policy"), nb::arg("actor"), nb::arg("stream"),
-           nb::arg("seed"), nb::arg("steps"), nb::arg("lanes"), nb::arg("emit"))
+      .def(nb::init<nb::handle, nb::bytes, std::string, std::string, std::string, std::string, std::uint64_t,
+                    std::size_t, std::size_t, nb::object>(),
+           nb::arg("slot"), nb::arg("spec"), nb::kw_only(), nb::arg("run"), nb::arg("policy"), nb::arg("actor"),
+           nb::arg("stream"), nb::arg("seed"), nb::arg("steps"), nb::arg("lanes"), nb::arg("emit"))
       .def("end", &TrackOf::end, nb::arg("truncated") = false, nb::arg("obs").none() = nb::none(),
            nb::arg("mask").none() = nb::none(), "End the episode after the open row.")
       .def("restart", &TrackOf::restart, nb::arg("ended"), nb::arg("truncated").none() = nb::none(),
@@ -98,9 +106,9 @@ void add_tracks(nb::module_& module) {
            "Say in which lanes an episode ended with the open row; the others go on.")
       .def("record", &TrackOf::record, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("reward").none(),
            nb::arg("mask").none() = nb::none(), nb::arg("source") = "host", "Write a row that somebody else decided.")
-      .def("put", &TrackOf::put, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("log_prob").none(), nb::kw_only(),
-           nb::arg("memory").none() = nb::none(), nb::arg("version"), nb::arg("attempt"), nb::arg("mask").none() = nb::none(),
-           nb::arg("source") = "", "Open a row that a server decided.")
+      .def("put", &TrackOf::put, nb::arg("obs").none(), nb::arg("action").none(), nb::arg("log_prob").none(),
+           nb::kw_only(), nb::arg("memory").none() = nb::none(), nb::arg("version"), nb::arg("attempt"),
+           nb::arg("mask").none() = nb::none(), nb::arg("source") = "", "Open a row that a server decided.")
       .def("credit", &TrackOf::credit, nb::arg("n"), nb::arg("amount"), nb::arg("mode") = "add",
            "Change the reward of a decision that is still here.")
       .def("cut", &TrackOf::cut, "Emit the rows that are closed, and give how many.")

@@ -12,9 +12,7 @@
 namespace farfield {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -55,7 +53,8 @@ void Track::Body::take_up() {
       std::size_t i = 0;
       while (i < spec.observations.size() && spec.observations[i].name != input.column) ++i;
       if (i == spec.observations.size() || spec.observations[i].count() != input.width)
-        config_error("the network reads '" + input.column + "' " + text_of(input.shape) + ", which the spec does not declare");
+        config_error("the network reads '" + input.column + "' " + text_of(input.shape) +
+                     ", which the spec does not declare");
       found.push_back(i);
     }
     Noise other(next->blocks, options.seed, options.stream);
@@ -100,8 +99,10 @@ std::size_t Track::Body::decide(std::size_t k, bool greedy) {
   static const std::string POLICY;
   const Program& program = snapshot->program;
   const bool remembers = program.state_width() > 0;
-  if (remembers) remember(prior);
-  else prior.clear();
+  if (remembers)
+    remember(prior);
+  else
+    prior.clear();
   k = place(POLICY, {snapshot->number(), snapshot->attempt()});
   if (remembers && !k) page.memory = prior;
   std::uint8_t* const* rows = page.seen(k);
@@ -111,8 +112,8 @@ std::size_t Track::Body::decide(std::size_t k, bool greedy) {
   program.run(buffers, N, prior.own.data(), state.data(), values);
   if (!greedy) noise.draw(base + k * N, N, drawn.data());
   for (std::size_t lane = 0; lane < N; ++lane)
-    snapshot->heads.choose(values + lane * program.output_width(), greedy ? nullptr : drawn.data() + lane * noise.width(),
-                           page.acted(k, lane));
+    snapshot->heads.choose(values + lane * program.output_width(),
+                           greedy ? nullptr : drawn.data() + lane * noise.width(), page.acted(k, lane));
   open(k);
   decided = true;
   return k;
@@ -126,7 +127,8 @@ void Track::Body::remember(Remembered& into) const {
   if (!snapshot || !begins) return;
   for (const Program::State& one : snapshot->program.states())
     for (std::size_t lane = 0; lane < N; ++lane)
-      if (first[lane]) std::fill_n(into.own.begin() + static_cast<std::ptrdiff_t>(N * one.offset + lane * one.width), one.width, 0.0f);
+      if (first[lane])
+        std::fill_n(into.own.begin() + static_cast<std::ptrdiff_t>(N * one.offset + lane * one.width), one.width, 0.0f);
 }
 
 /// Emits the first rows. What was seen after them is in the next row or, not known, repeated.
@@ -149,8 +151,10 @@ void Track::Body::ship(std::size_t rows, bool known) {
   page.carry(rows);
   ++seq;
   base += rows * N;
-  if (page.count && source.empty()) page.memory = prior;
-  else page.memory.clear();
+  if (page.count && source.empty())
+    page.memory = prior;
+  else
+    page.memory.clear();
   began = now();
   emit(std::move(payload), steps);
 }
@@ -159,7 +163,8 @@ void Track::Body::add(std::size_t lane, double amount) {
   double& reward = page.reward[(page.count - 1) * N + lane];
   const double total = reward + amount;
   if (!(total >= -MOST_REWARD && total <= MOST_REWARD))
-    spec_error("reward: expected a finite 32-bit number, came " + text_of(amount) + ", which makes it " + text_of(total));
+    spec_error("reward: expected a finite 32-bit number, came " + text_of(amount) + ", which makes it " +
+               text_of(total));
   reward = total;
 }
 
@@ -180,8 +185,10 @@ void Track::Body::end(bool truncated, const View* last) {
     begins = false;
     const std::size_t k = place(std::string(source), stamp);
     if (!k && source.empty()) {
-      if (snapshot && snapshot->program.state_width()) remember(page.memory);
-      else page.memory = prior;
+      if (snapshot && snapshot->program.state_width())
+        remember(page.memory);
+      else
+        page.memory = prior;
     }
     page.rest(k);
   }
@@ -194,7 +201,9 @@ void Track::Body::restart(const bool* over, const bool* cut, const View* last) {
   if (!options.lanes || !is_open)
     spec_error("restart: expected a batched episode that has acted; end() ends a plain one");
   const std::size_t row = page.count - 1;
-  const auto ended = [&](std::size_t lane) { return page.terminated[row * N + lane] || page.truncated[row * N + lane]; };
+  const auto ended = [&](std::size_t lane) {
+    return page.terminated[row * N + lane] || page.truncated[row * N + lane];
+  };
   bool any = false;
   for (std::size_t lane = 0; cut && lane < N; ++lane) any = any || (cut[lane] && !ended(lane));
   if (any) {

@@ -8,8 +8,8 @@ struct Type {
   const char* name;
   std::size_t size;
 };
-constexpr Type TYPES[] = {{"", 0},       {"bool", 1},   {"int8", 1},   {"int16", 2},   {"int32", 4},
-                          {"int64", 8},  {"uint8", 1},  {"uint16", 2}, {"uint32", 4},  {"uint64", 8},
+constexpr Type TYPES[] = {{"", 0},        {"bool", 1},    {"int8", 1},   {"int16", 2},  {"int32", 4},
+                          {"int64", 8},   {"uint8", 1},   {"uint16", 2}, {"uint32", 4}, {"uint64", 8},
                           {"float16", 2}, {"float32", 4}, {"float64", 8}};
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "farfield/error.hpp"
+#include "halves.hpp"
 
 namespace farfield {
 namespace {
@@ -37,7 +38,14 @@ std::size_t anything(const float* q, const float* noise, std::size_t count) {
   return best < count ? best : largest(noise, nullptr, count);
 }
 
+std::uint16_t load_bits(const std::uint8_t* data, std::size_t i) {
+  std::uint16_t bits;
+  std::memcpy(&bits, data + i * sizeof bits, sizeof bits);
+  return bits;
+}
+
 double load_real(Dtype dtype, const std::uint8_t* data, std::size_t i) {
+  if (dtype == Dtype::Float16) return from_half(load_bits(data, i));
   if (dtype == Dtype::Float32) {
     float value;
     std::memcpy(&value, data + i * sizeof value, sizeof value);
@@ -52,6 +60,11 @@ double load_real(Dtype dtype, const std::uint8_t* data, std::size_t i) {
 }
 
 void store_real(Dtype dtype, std::uint8_t* data, std::size_t i, float value) {
+  if (dtype == Dtype::Float16) {
+    const std::uint16_t bits = to_half(value);
+    std::memcpy(data + i * sizeof bits, &bits, sizeof bits);
+    return;
+  }
   if (dtype == Dtype::Float32) {
     std::memcpy(data + i * sizeof value, &value, sizeof value);
   } else if (dtype == Dtype::Float64) {
@@ -98,6 +111,7 @@ std::int64_t load_integer(Dtype dtype, const std::uint8_t* data, std::size_t i) 
     case Dtype::Uint64: return get<std::uint64_t>(data, i);
     case Dtype::Float32: return get<float>(data, i);
     case Dtype::Float64: return get<double>(data, i);
+    case Dtype::Float16: return static_cast<std::int64_t>(from_half(load_bits(data, i)));
     default: config_error(std::string("an action of ") + name_of(dtype) + " cannot be read; use another dtype");
   }
 }
@@ -115,6 +129,7 @@ void store_integer(Dtype dtype, std::uint8_t* data, std::size_t i, std::int64_t 
     case Dtype::Uint64: return put<std::uint64_t>(data, i, value);
     case Dtype::Float32: return put<float>(data, i, value);
     case Dtype::Float64: return put<double>(data, i, value);
+    case Dtype::Float16: return put<std::uint16_t>(data, i, to_half(static_cast<float>(value)));
     default: config_error(std::string("an action of ") + name_of(dtype) + " cannot be written; use another dtype");
   }
 }
@@ -142,7 +157,8 @@ Heads::Heads(const Spec& spec, const Network& network, const std::vector<Program
       const Program::Output& second = output(head, 1);
       one.second = second.offset;
       one.spread = second.width == one.width && head.kind == Head::Kind::Gaussian;
-      if (second.width != 1 && !one.spread) config_error("the head of '" + head.action + "' has a second input " + text_of(second.shape));
+      if (second.width != 1 && !one.spread)
+        config_error("the head of '" + head.action + "' has a second input " + text_of(second.shape));
     }
     if (first.width != one.width || !one.width || (choice && field.sizes.empty()))
       config_error("the head of '" + head.action + "' reads " + text_of(first.shape) + " for " +
@@ -153,7 +169,8 @@ Heads::Heads(const Spec& spec, const Network& network, const std::vector<Program
     heads_.push_back(std::move(one));
   }
   for (std::size_t i = 0; i < decided.size(); ++i)
-    if (!decided[i]) config_error("no head decides '" + spec.actions[i].name + "'; the network was not made for this spec");
+    if (!decided[i])
+      config_error("no head decides '" + spec.actions[i].name + "'; the network was not made for this spec");
 }
 
 void Heads::choose(const float* values, const float* noise, std::uint8_t* const* actions) const {

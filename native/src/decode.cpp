@@ -25,7 +25,8 @@ class Reader {
   int type = 0;
 
   [[noreturn]] void fail(const std::string& why) const {
-    corrupt_error(std::string(what_) + " of " + std::to_string(data_.size()) + " bytes is no farfield/v1 message: " + why);
+    corrupt_error(std::string(what_) + " of " + std::to_string(data_.size()) +
+                  " bytes is no farfield/v1 message: " + why);
   }
 
   bool next() {
@@ -120,7 +121,8 @@ Reader opened(std::string_view payload, Kind kind, std::size_t limit) {
   if (length != payload.size() || !length)
     corrupt_error(label() + " says it has " + std::to_string(length) + ": it was cut, or is something else");
   if (schema != SCHEMA)
-    spec_error(label() + ": expected schema " + std::to_string(SCHEMA) + ", came " + std::to_string(schema) + ": " + CURE);
+    spec_error(label() + ": expected schema " + std::to_string(SCHEMA) + ", came " + std::to_string(schema) + ": " +
+               CURE);
   if (came != kind)
     corrupt_error(label() + ": expected kind " + std::to_string(kind) + ", came " + std::to_string(came));
   return Reader(payload, what);
@@ -208,9 +210,12 @@ Announcement decode_announcement(std::string_view payload, std::size_t limit) {
         std::string stream;
         std::uint64_t fragments = 0;
         while (settled.next()) {
-          if (settled.field == 1) stream = settled.bytes();
-          else if (settled.field == 2) fragments = settled.natural();
-          else settled.skip();
+          if (settled.field == 1)
+            stream = settled.bytes();
+          else if (settled.field == 2)
+            fragments = settled.natural();
+          else
+            settled.skip();
         }
         found.settled.emplace_back(digits(stream, 16, "settled stream"), fragments);
         break;

@@ -21,9 +21,10 @@ inline std::uint16_t to_half(float value) {
   const float size = std::fabs(value);
   if (std::isnan(size)) return sign | 0x7e00;
   if (size >= 65520.0f) return sign | 0x7c00;
-  if (size < 0x1p-14f) return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(size * 0x1p24f)));
+  if (size < 0x1p-14f)
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(std::nearbyint(size * 0x1p24f)));
   int exponent;
-  const float fraction = std::frexp(size, &exponent);  // in [0.5, 1)
+  const float fraction = std::frexp(size, &exponent);                                             // in [0.5, 1)
   const std::uint32_t mantissa = static_cast<std::uint32_t>(std::nearbyint(fraction * 2048.0f));  // may carry over
   return static_cast<std::uint16_t>(sign + (std::uint32_t(exponent + 13) << 10) + mantissa);
 }

@@ -218,10 +218,12 @@ void Intake::permit(const std::uint8_t* const* observations, const std::uint8_t*
     for (std::size_t lane = 0; lane < lanes_; ++lane)
       for (std::size_t i = 0; i < field.sizes.size(); ++i) {
         const std::size_t size = static_cast<std::size_t>(field.sizes[i]);
-        const std::size_t chosen = static_cast<std::size_t>(load_integer(field.dtype, actions[a], lane * field.sizes.size() + i));
+        const std::size_t chosen =
+            static_cast<std::size_t>(load_integer(field.dtype, actions[a], lane * field.sizes.size() + i));
         std::string others;
         for (std::size_t j = 0; j < size; ++j)
-          if (load_number(mask.dtype, allowed, place + j) != 0) others += (others.empty() ? "" : ", ") + std::to_string(j);
+          if (load_number(mask.dtype, allowed, place + j) != 0)
+            others += (others.empty() ? "" : ", ") + std::to_string(j);
         if (!others.empty() && (chosen >= size || load_number(mask.dtype, allowed, place + chosen) == 0))
           spec_error("'" + field.name + "': expected one of [" + others + "], which '" + mask.name + "' allows, came " +
                      std::to_string(chosen));

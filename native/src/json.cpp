@@ -10,8 +10,8 @@ namespace farfield {
 namespace {
 
 const char* name_of_kind(Json::Kind kind) {
-  static const char* const NAMES[] = {"null", "true or false", "a whole number", "a number", "text", "a list",
-                                      "an object"};
+  static const char* const NAMES[] = {"null", "true or false", "a whole number", "a number",
+                                      "text", "a list",        "an object"};
   return NAMES[static_cast<int>(kind)];
 }
 

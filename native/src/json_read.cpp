@@ -100,9 +100,12 @@ class Reader {
       const unsigned char c = static_cast<unsigned char>(text_[at_]);
       if (c == '"') return ++at_, out;
       if (c < 0x20) fail("a control character in a string");
-      if (c == '\\') escape(out);
-      else if (c < 0x80) out += text_[at_++];
-      else multibyte(out);
+      if (c == '\\')
+        escape(out);
+      else if (c < 0x80)
+        out += text_[at_++];
+      else
+        multibyte(out);
     }
   }
 
@@ -111,7 +114,9 @@ class Reader {
     const char c = peek();
     ++at_;
     switch (c) {
-      case '"': case '\\': case '/': out += c; return;
+      case '"':
+      case '\\':
+      case '/': out += c; return;
       case 'b': out += '\b'; return;
       case 'f': out += '\f'; return;
       case 'n': out += '\n'; return;

@@ -37,10 +37,19 @@ std::pair<std::string, int> shortest(double value) {
 }
 
 void write_real(std::string& out, double value) {
-  if (std::isnan(value)) { out += "\"NaN\""; return; }
-  if (std::isinf(value)) { out += value > 0 ? "\"Infinity\"" : "\"-Infinity\""; return; }
+  if (std::isnan(value)) {
+    out += "\"NaN\"";
+    return;
+  }
+  if (std::isinf(value)) {
+    out += value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+    return;
+  }
   if (std::signbit(value)) out += '-';
-  if (value == 0) { out += "0.0"; return; }
+  if (value == 0) {
+    out += "0.0";
+    return;
+  }
   const auto [digits, point] = shortest(std::abs(value));
   const int count = static_cast<int>(digits.size());
   if (count <= point && point <= 16) {

@@ -56,8 +56,7 @@ std::array<std::uint64_t, 2> noise_key(std::uint64_t seed, std::string_view stre
     good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
     half[i / 16] = half[i / 16] << 4 | static_cast<std::uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
   }
-  if (!good)
-    config_error("noise: stream must be 32 lower-case hexadecimal digits, got '" + std::string(stream) + "'");
+  if (!good) config_error("noise: stream must be 32 lower-case hexadecimal digits, got '" + std::string(stream) + "'");
   const std::uint64_t first = mix(mix(seed) ^ half[0]);
   return {first, mix(first ^ half[1])};
 }

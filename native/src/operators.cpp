@@ -46,14 +46,16 @@ void run_convert(const Operation& op, const Frame& f) {
 }  // namespace
 
 std::size_t Sheet::room(std::size_t width) {
-  if (width > MOST || width_ > MOST) config_error("the network needs more than a gigabyte for one lane; make it smaller");
+  if (width > MOST || width_ > MOST)
+    config_error("the network needs more than a gigabyte for one lane; make it smaller");
   const std::size_t offset = width_;
   width_ += padded(std::max<std::size_t>(width, 1));
   return offset;
 }
 
 Sheet::Read Sheet::tensor(const Network& network, const Node& node, const std::string& role) {
-  const auto named = std::find_if(node.tensors.begin(), node.tensors.end(), [&](auto& one) { return one.first == role; });
+  const auto named =
+      std::find_if(node.tensors.begin(), node.tensors.end(), [&](auto& one) { return one.first == role; });
   if (named == node.tensors.end()) wrong(node, "lacks the tensor '" + role + "'");
   const auto told = network.tensors.find(named->second);
   if (told == network.tensors.end()) wrong(node, "reads the tensor '" + named->second + "', which is not declared");
@@ -112,7 +114,8 @@ Value Sheet::add(const Network& network, const Node& node, std::vector<Value> in
   if (op == "reshape") {
     Value made = inputs[0];
     made.shape = read_shape(&option(node, "shape"));
-    if (made.width() != inputs[0].width()) wrong(node, "cannot make " + text_of(made.shape) + " of " + text_of(inputs[0].shape));
+    if (made.width() != inputs[0].width())
+      wrong(node, "cannot make " + text_of(made.shape) + " of " + text_of(inputs[0].shape));
     return made;
   }
   if (op == "one_hot" || op == "embed") return choices(network, node, inputs[0]);
@@ -127,9 +130,9 @@ Value Sheet::add(const Network& network, const Node& node, std::vector<Value> in
 }
 
 bool known(const std::string& op) {
-  static const char* const OPS[] = {"input", "param", "normalise", "scale", "dense", "conv2d", "max_pool", "embed",
-                                    "one_hot", "concat", "reshape", "add", "centre", "tanh", "relu", "mask", "gru",
-                                    "lstm"};
+  static const char* const OPS[] = {"input",    "param", "normalise", "scale",  "dense",   "conv2d",
+                                    "max_pool", "embed", "one_hot",   "concat", "reshape", "add",
+                                    "centre",   "tanh",  "relu",      "mask",   "gru",     "lstm"};
   return std::find(std::begin(OPS), std::end(OPS), op) != std::end(OPS);
 }
 

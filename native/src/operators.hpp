@@ -26,10 +26,10 @@ struct Frame {
 /// One operation with all that it needs; what a field means is each operator's business.
 struct Operation {
   void (*run)(const Operation&, const Frame&) = nullptr;
-  std::size_t a = 0, b = 0, out = 0, spare = 0, more = 0;   // offsets
-  std::size_t rows = 1, in = 0, width = 0, other = 0;       // sizes for one lane
+  std::size_t a = 0, b = 0, out = 0, spare = 0, more = 0;  // offsets
+  std::size_t rows = 1, in = 0, width = 0, other = 0;      // sizes for one lane
   std::size_t height = 0, breadth = 0, depth = 0, size = 0, stride = 1, padding = 0;
-  std::size_t tall = 0, broad = 0;                          // of pictures that come out
+  std::size_t tall = 0, broad = 0;  // of pictures that come out
   float factor = 1, offset = 0;
   const float *first = nullptr, *second = nullptr, *third = nullptr;
   std::vector<std::uint32_t> left, right;  // where each element comes from, when shapes differ

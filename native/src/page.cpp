@@ -27,14 +27,25 @@ Shape shaped(std::size_t rows, std::size_t lanes, const Shape& shape) {
 }  // namespace
 
 Page::Page(const Spec& spec, std::size_t steps, std::size_t lanes)
-    : T(steps), N(lanes), reward(T * N), terminated(T * N), truncated(T * N), valid(T * N, 1), first(T * N),
-      scored(T), stamps(T), log_prob_(T * N), reward_(T * N), total_(N), length_(N) {
+    : T(steps),
+      N(lanes),
+      reward(T * N),
+      terminated(T * N),
+      truncated(T * N),
+      valid(T * N, 1),
+      first(T * N),
+      scored(T),
+      stamps(T),
+      log_prob_(T * N),
+      reward_(T * N),
+      total_(N),
+      length_(N) {
   for (const Field& field : spec.observations)
     seen_.push_back({field.name, field.dtype, field.shape, field.bytes(),
                      std::vector<std::uint8_t>((T + 1) * N * field.bytes() + 1)});
   for (const Field& field : spec.actions)
-    acted_.push_back({field.name, field.dtype, field.shape, field.bytes(),
-                      std::vector<std::uint8_t>(T * N * field.bytes() + 1)});
+    acted_.push_back(
+        {field.name, field.dtype, field.shape, field.bytes(), std::vector<std::uint8_t>(T * N * field.bytes() + 1)});
   seen_row_.resize(seen_.size());
   acted_row_.resize(acted_.size());
 }
@@ -67,8 +78,10 @@ void Page::score(std::size_t upto, const Heads* heads) {
 
 std::vector<Column> Page::finish(std::size_t rows, bool scored_too) {
   std::vector<Column> columns;
-  for (const Buffer& one : seen_) columns.push_back({one.name, one.dtype, shaped(rows + 1, N, one.shape), one.data.data()});
-  for (const Buffer& one : acted_) columns.push_back({one.name, one.dtype, shaped(rows, N, one.shape), one.data.data()});
+  for (const Buffer& one : seen_)
+    columns.push_back({one.name, one.dtype, shaped(rows + 1, N, one.shape), one.data.data()});
+  for (const Buffer& one : acted_)
+    columns.push_back({one.name, one.dtype, shaped(rows, N, one.shape), one.data.data()});
   for (std::size_t i = 0; i < rows * N; ++i) reward_[i] = static_cast<float>(reward[i]);
   columns.push_back({"reward", Dtype::Float32, {rows, N}, reward_.data()});
   columns.push_back({"terminated", Dtype::Bool, {rows, N}, terminated.data()});
@@ -144,7 +157,8 @@ void Page::episodes(std::size_t rows, std::vector<Column>& columns) {
 }
 
 std::uint64_t Page::valid_steps(std::size_t rows) const {
-  return static_cast<std::uint64_t>(std::count(valid.begin(), valid.begin() + static_cast<std::ptrdiff_t>(rows * N), 1));
+  return static_cast<std::uint64_t>(
+      std::count(valid.begin(), valid.begin() + static_cast<std::ptrdiff_t>(rows * N), 1));
 }
 
 void Page::carry(std::size_t rows) {
@@ -175,7 +189,8 @@ void Page::repeat(std::size_t row) {
 
 void Page::rest(std::size_t row) {
   std::fill_n(&valid[row * N], N, std::uint8_t{0});
-  for (Buffer& one : acted_) std::fill_n(one.data.begin() + static_cast<std::ptrdiff_t>(row * N * one.bytes), N * one.bytes, 0);
+  for (Buffer& one : acted_)
+    std::fill_n(one.data.begin() + static_cast<std::ptrdiff_t>(row * N * one.bytes), N * one.bytes, 0);
   std::fill_n(values_.begin() + static_cast<std::ptrdiff_t>(row * N * width_), N * width_, 0.0f);
   count = row + 1;
 }

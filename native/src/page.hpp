@@ -56,7 +56,7 @@ class Page {
 
   const std::size_t T, N;
   std::size_t count = 0;
-  std::vector<double> reward;  // rounded once, when the fragment is finished
+  std::vector<double> reward;                                             // rounded once, when the fragment is finished
   std::vector<std::uint8_t> terminated, truncated, valid, first, scored;  // the last one for each row
   std::vector<std::pair<std::uint64_t, std::uint64_t>> stamps;            // version and attempt of each row
   Remembered memory;                                                      // before row 0
@@ -82,9 +82,9 @@ class Page {
   std::vector<float> values_, log_prob_, reward_;
   std::size_t width_ = 0;
   std::vector<Final> finals_;
-  std::vector<double> total_;           // of unfinished episodes before row 0
+  std::vector<double> total_;  // of unfinished episodes before row 0
   std::vector<std::int64_t> length_;
-  std::vector<float> returns_;          // these hold what columns point to
+  std::vector<float> returns_;  // these hold what columns point to
   std::vector<std::int32_t> lengths_, index_;
   std::vector<std::vector<std::uint8_t>> last_;
   std::vector<std::int64_t> versions_;

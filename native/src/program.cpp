@@ -57,8 +57,7 @@ Tensors tensors_of(const Columns& columns) {
   };
 }
 
-Floats::Floats(std::size_t count)
-    : own_(new std::byte[count * sizeof(float) + 64]()), size_(count) {
+Floats::Floats(std::size_t count) : own_(new std::byte[count * sizeof(float) + 64]()), size_(count) {
   const auto at = reinterpret_cast<std::uintptr_t>(own_.get());
   data_ = reinterpret_cast<float*>(own_.get() + (64 - at % 64) % 64);
 }
@@ -114,7 +113,8 @@ Program::Program(const Network& network, const Tensors& tensors, const std::vect
       config_error("node '" + node->name + "' remembers, but the network's memory does not name it");
     values[node->name] = sheet.recur(network, *node, inputs[0], state->offset);
     if (state->width != values[node->name].width() * (node->op == "lstm" ? 2 : 1))
-      config_error("node '" + node->name + "' has memory " + text_of(state->shape) + ", which does not fit its tensors");
+      config_error("node '" + node->name + "' has memory " + text_of(state->shape) +
+                   ", which does not fit its tensors");
   }
   for (const std::string& name : wanted) {
     const Value& value = values[name];

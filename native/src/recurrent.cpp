@@ -66,8 +66,8 @@ Value Sheet::recur(const Network& network, const Node& node, const Value& input,
   const Read kernel = tensor(network, node, "input"), recurrent = tensor(network, node, "recurrent");
   const Read bias = tensor(network, node, "bias");
   const std::size_t H = recurrent.shape.empty() ? 0 : recurrent.shape[0];
-  if (x.shape.size() != 1 || kernel.shape != Shape{x.shape[0], gates * H} ||
-      recurrent.shape != Shape{H, gates * H} || bias.view.count != gates * H)
+  if (x.shape.size() != 1 || kernel.shape != Shape{x.shape[0], gates * H} || recurrent.shape != Shape{H, gates * H} ||
+      bias.view.count != gates * H)
     config_error("node '" + node.name + "' (" + node.op + ") has tensors " + text_of(kernel.shape) + " and " +
                  text_of(recurrent.shape) + " for inputs " + text_of(x.shape) +
                  "; the network was not made by farfield");

@@ -48,7 +48,8 @@ std::int64_t Track::act(const float* observation, std::size_t count, bool greedy
 
 void Track::reward(double amount) {
   const std::lock_guard<std::mutex> hold(mutex_);
-  if (!body_->is_open) spec_error("reward: no decision waits for one; act first, or credit the decision that it is for");
+  if (!body_->is_open)
+    spec_error("reward: no decision waits for one; act first, or credit the decision that it is for");
   for (std::size_t lane = 0; lane < body_->N; ++lane) body_->add(lane, amount);
 }
 
@@ -57,11 +58,13 @@ void Track::reward(const double* amounts, std::size_t lanes) {
   Body& body = *body_;
   if (!body.is_open) spec_error("reward: no decision waits for one; act first, or credit the decision that it is for");
   if (lanes != body.N)
-    spec_error("reward: expected " + std::to_string(body.N) + " numbers, one for each lane, came " + std::to_string(lanes));
+    spec_error("reward: expected " + std::to_string(body.N) + " numbers, one for each lane, came " +
+               std::to_string(lanes));
   const double* now_there = &body.page.reward[(body.page.count - 1) * body.N];
   for (std::size_t lane = 0; lane < lanes; ++lane)  // all or nothing
     if (!(std::abs(now_there[lane] + amounts[lane]) <= MOST_REWARD))
-      spec_error("reward: expected finite 32-bit numbers, came " + text_of(amounts[lane]) + " for lane " + std::to_string(lane));
+      spec_error("reward: expected finite 32-bit numbers, came " + text_of(amounts[lane]) + " for lane " +
+                 std::to_string(lane));
   for (std::size_t lane = 0; lane < lanes; ++lane) body.add(lane, amounts[lane]);
 }
 
@@ -85,7 +88,8 @@ void Track::record(const View* observations, const View* actions, const double* 
   body.intake.choice(actions, chosen);
   body.intake.permit(body.page.seen(body.page.count), chosen);
   if (rewards != body.N)
-    spec_error("reward: expected " + std::to_string(body.N) + " numbers, one for each lane, came " + std::to_string(rewards));
+    spec_error("reward: expected " + std::to_string(body.N) + " numbers, one for each lane, came " +
+               std::to_string(rewards));
   for (std::size_t lane = 0; lane < body.N; ++lane)
     if (!(std::abs(reward[lane]) <= MOST_REWARD))
       spec_error("reward: expected finite 32-bit numbers, came " + text_of(reward[lane]));
@@ -125,7 +129,8 @@ bool Track::credit(std::uint64_t n, double amount, bool set) {
   if (n < body.base || at / body.N >= body.page.count || !body.page.valid[at]) return false;
   const double total = set ? amount : body.page.reward[at] + amount;
   if (!(std::abs(total) <= MOST_REWARD))
-    spec_error("credit: expected a finite 32-bit number, came " + text_of(amount) + ", which makes it " + text_of(total));
+    spec_error("credit: expected a finite 32-bit number, came " + text_of(amount) + ", which makes it " +
+               text_of(total));
   body.page.reward[at] = total;
   return true;
 }
@@ -144,7 +149,8 @@ std::vector<float> Track::scores(const View* observations) const {
   body.intake.write(observations, body.spare_rows.data(), nullptr);
   const Program& program = body.snapshot->program;
   for (std::size_t i = 0; i < body.sources.size(); ++i)
-    program.fill(body.buffers, i, body.N, body.spare_rows[body.sources[i]], body.spec.observations[body.sources[i]].dtype);
+    program.fill(body.buffers, i, body.N, body.spare_rows[body.sources[i]],
+                 body.spec.observations[body.sources[i]].dtype);
   Remembered before;
   body.remember(before);
   program.run(body.buffers, body.N, before.own.data(), before.own.data(), body.scratch.data());
@@ -161,7 +167,8 @@ Columns Track::memory() const {
     Shape shape{body_->N};
     shape.insert(shape.end(), state.shape.begin(), state.shape.end());
     Array array(Dtype::Float32, shape);
-    if (!array.bytes.empty()) std::memcpy(array.bytes.data(), now_there.own.data() + body_->N * state.offset, array.bytes.size());
+    if (!array.bytes.empty())
+      std::memcpy(array.bytes.data(), now_there.own.data() + body_->N * state.offset, array.bytes.size());
     found.emplace_back(state.node, std::move(array));
   }
   return found;

@@ -33,8 +33,10 @@ inline Array array_of(const Json& json) {
   Array array(dtype_of(json.at("dtype").text()), read_shape(&json.at("shape")));
   const std::vector<Json>& data = json.at("data").items();
   for (std::size_t i = 0; i < data.size(); ++i) {
-    if (array.dtype == Dtype::Float32) array.as<float>()[i] = static_cast<float>(data[i].real());
-    else store_integer(array.dtype, array.bytes.data(), i, data[i].integer());
+    if (array.dtype == Dtype::Float32)
+      array.as<float>()[i] = static_cast<float>(data[i].real());
+    else
+      store_integer(array.dtype, array.bytes.data(), i, data[i].integer());
   }
   return array;
 }

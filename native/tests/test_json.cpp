@@ -7,7 +7,8 @@
 using namespace farfield;
 
 TEST(Json, ValuesComeBackAsTheyWere) {
-  const std::string text = R"({"a":[1,-2,3.5,"x\"\\\n\u0001é😀",true,false,null],"b":{"c":{}},"n":18446744073709551615})";
+  const std::string text =
+      R"({"a":[1,-2,3.5,"x\"\\\n\u0001é😀",true,false,null],"b":{"c":{}},"n":18446744073709551615})";
   EXPECT_EQ(Json::parse(text).write(), text);
   EXPECT_EQ(Json::parse(" { \"b\" : 1 , \"a\" : [ ] } ").write(), R"({"a":[],"b":1})");
   EXPECT_EQ(Json::parse(R"({"a":1,"b":2,"a":3})").write(), R"({"a":3,"b":2})");
@@ -15,10 +16,20 @@ TEST(Json, ValuesComeBackAsTheyWere) {
 }
 
 TEST(Json, NumbersAreWrittenAsPythonDoes) {
-  const std::pair<double, const char*> cases[] = {
-      {1.0, "1.0"}, {0.1, "0.1"}, {1e-5, "0.00001"}, {1e-7, "1e-7"}, {2.5e-6, "2.5e-6"}, {1e15, "1000000000000000.0"},
-      {1e16, "1e16"}, {1.5e17, "1.5e17"}, {5e-324, "5e-324"}, {-0.0, "-0.0"}, {123456.789, "123456.789"},
-      {1.7976931348623157e308, "1.7976931348623157e308"}, {1.0 / 3, "0.3333333333333333"}, {INFINITY, "\"Infinity\""}};
+  const std::pair<double, const char*> cases[] = {{1.0, "1.0"},
+                                                  {0.1, "0.1"},
+                                                  {1e-5, "0.00001"},
+                                                  {1e-7, "1e-7"},
+                                                  {2.5e-6, "2.5e-6"},
+                                                  {1e15, "1000000000000000.0"},
+                                                  {1e16, "1e16"},
+                                                  {1.5e17, "1.5e17"},
+                                                  {5e-324, "5e-324"},
+                                                  {-0.0, "-0.0"},
+                                                  {123456.789, "123456.789"},
+                                                  {1.7976931348623157e308, "1.7976931348623157e308"},
+                                                  {1.0 / 3, "0.3333333333333333"},
+                                                  {INFINITY, "\"Infinity\""}};
   for (const auto& [value, text] : cases) EXPECT_EQ(Json(value).write(), text);
   EXPECT_EQ(Json::parse("\"-Infinity\"").real(), -INFINITY);
   EXPECT_EQ(Json::parse("1e2").real(), 100.0);
@@ -26,8 +37,26 @@ TEST(Json, NumbersAreWrittenAsPythonDoes) {
 }
 
 TEST(Json, WhatIsNoneIsRefused) {
-  for (const char* text : {"", "{", "[1,]", "{\"a\":}", "{a:1}", "01", "1.", "1e", "nul", "\"\\x\"", "\"\\ud800\"", "\"a",
-                           "[1] 2", "{\"a\" 1}", "\x80", "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "1e999", "--1", "\"\n\""})
+  for (const char* text : {"",
+                           "{",
+                           "[1,]",
+                           "{\"a\":}",
+                           "{a:1}",
+                           "01",
+                           "1.",
+                           "1e",
+                           "nul",
+                           "\"\\x\"",
+                           "\"\\ud800\"",
+                           "\"a",
+                           "[1] 2",
+                           "{\"a\" 1}",
+                           "\x80",
+                           "\"\xc0\x80\"",
+                           "\"\xed\xa0\x80\"",
+                           "1e999",
+                           "--1",
+                           "\"\n\""})
     EXPECT_TRUE(raises(Error::Kind::Corrupt, [&] { Json::parse(text); })) << text;
   EXPECT_TRUE(raises(Error::Kind::Corrupt, [] { Json::parse(std::string(100000, '[')); }));
   EXPECT_TRUE(raises(Error::Kind::Corrupt, [] { Json::parse("[1]").at("a"); }));

@@ -16,7 +16,8 @@ std::vector<std::string> texts(const Json& json) {
 }
 
 /// Runs a program over named columns and memory.
-void run(const Program& program, std::size_t lanes, const Columns& columns, std::vector<float>& memory, std::vector<float>& values) {
+void run(const Program& program, std::size_t lanes, const Columns& columns, std::vector<float>& memory,
+         std::vector<float>& values) {
   const Floats buffers = program.buffers(lanes);
   for (std::size_t i = 0; i < program.inputs().size(); ++i) {
     const Array& array = find(columns, program.inputs()[i].column);
@@ -36,14 +37,16 @@ TEST(Program, EveryOperatorGivesWhatNumpyGives) {
     const Program program(network, tensors_of(tensors), texts(told.at("wanted")));
     std::vector<float> memory(lanes * program.state_width()), values;
     for (const Program::State& state : program.states())
-      std::memcpy(&memory[lanes * state.offset], find(before, state.node).bytes.data(), lanes * state.width * sizeof(float));
+      std::memcpy(&memory[lanes * state.offset], find(before, state.node).bytes.data(),
+                  lanes * state.width * sizeof(float));
     run(program, lanes, columns_of(told.at("columns")), memory, values);
     const Columns expected = columns_of(told.at("values")), after = columns_of(told.at("after"));
     for (const Program::Output& output : program.outputs())
       for (std::size_t lane = 0; lane < lanes; ++lane)
         for (std::size_t i = 0; i < output.width; ++i) {
           const float wanted = find(expected, output.node).as<float>()[lane * output.width + i];
-          EXPECT_NEAR(values[lane * program.output_width() + output.offset + i], wanted, 1e-5 * (1 + std::abs(wanted))) << output.node;
+          EXPECT_NEAR(values[lane * program.output_width() + output.offset + i], wanted, 1e-5 * (1 + std::abs(wanted)))
+              << output.node;
         }
     for (const Program::State& state : program.states())
       expect_near(&memory[lanes * state.offset], find(after, state.node), 1e-5, state.node);
@@ -62,7 +65,8 @@ TEST(Program, LanesDoNotTouchOneAnother) {
     for (const auto& [name, array] : columns) {
       Array cut(array.dtype, array.shape);
       cut.shape[0] = 1;
-      cut.bytes.assign(array.bytes.begin() + lane * array.bytes.size() / 5, array.bytes.begin() + (lane + 1) * array.bytes.size() / 5);
+      cut.bytes.assign(array.bytes.begin() + lane * array.bytes.size() / 5,
+                       array.bytes.begin() + (lane + 1) * array.bytes.size() / 5);
       row.emplace_back(name, cut);
     }
     std::fill(one.begin(), one.end(), 0.0f);
@@ -78,8 +82,11 @@ TEST(Program, MissingAndMisshapenTensorsAreNamed) {
     Columns tensors = columns_of(told.at("tensors"));
     for (auto& [known, one] : tensors)
       if (known == name) one = Array(Dtype::Float32, {array.count() + 1});
-    EXPECT_TRUE(raises(Error::Kind::Corrupt, [&] { Program(network, tensors_of(tensors), texts(told.at("wanted"))); })) << name;
-    const Tensors lacking = [&](const std::string& wanted) { return wanted == name ? View() : tensors_of(tensors)(wanted); };
+    EXPECT_TRUE(raises(Error::Kind::Corrupt, [&] { Program(network, tensors_of(tensors), texts(told.at("wanted"))); }))
+        << name;
+    const Tensors lacking = [&](const std::string& wanted) {
+      return wanted == name ? View() : tensors_of(tensors)(wanted);
+    };
     EXPECT_TRUE(raises(Error::Kind::Corrupt, [&] { Program(network, lacking, texts(told.at("wanted"))); })) << name;
   }
   EXPECT_TRUE(raises(Error::Kind::Config, [&] { Program(network, tensors_of({}), {"nobody"}); }));
@@ -101,7 +108,8 @@ TEST(Program, DamagedNetworksAreRefusedAndNeverCrash) {
     try {
       const Program program(Network::parse(broken), tensors_of(tensors), texts(told.at("wanted")));
       bool fits = true;
-      for (const Program::Input& input : program.inputs()) fits = fits && find(columns, input.column).count() == input.width;
+      for (const Program::Input& input : program.inputs())
+        fits = fits && find(columns, input.column).count() == input.width;
       std::vector<float> memory(program.state_width()), values;
       if (fits) run(program, 1, columns, memory, values);
       ++run_anyway;

@@ -69,8 +69,9 @@ TEST(Snapshot, VersionsArriveWhileManyTracksAct) {
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> rows{0};
   std::vector<std::thread> threads;
-  const auto shared = std::make_shared<Track>(slot, spec, Track::Options{"r", "main", "a", std::string(32, 'a'), 1, 16, 0},
-                                              [&](std::string, std::uint64_t steps) { rows += steps; });
+  const auto shared =
+      std::make_shared<Track>(slot, spec, Track::Options{"r", "main", "a", std::string(32, 'a'), 1, 16, 0},
+                              [&](std::string, std::uint64_t steps) { rows += steps; });
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([&, i] {
       Track own(slot, spec, {"r", "main", "a", std::string(32, static_cast<char>('0' + i)), 1, 16, 0},

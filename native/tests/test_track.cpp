@@ -18,8 +18,9 @@ struct Live {
     const Json& told = golden().at("tracks").items()[kind];
     spec = Spec::read(told.at("spec"));
     slot->put(Snapshot::make(told.at("version").write(), columns_of(told.at("tensors"))));
-    track = std::make_unique<Track>(slot, spec, Track::Options{"golden", "main", "a", "00112233445566778899aabbccddeeff", 3, steps, lanes},
-                                    [this](std::string payload, std::uint64_t) { fragments.push_back(decode_fragment(payload)); });
+    track = std::make_unique<Track>(
+        slot, spec, Track::Options{"golden", "main", "a", "00112233445566778899aabbccddeeff", 3, steps, lanes},
+        [this](std::string payload, std::uint64_t) { fragments.push_back(decode_fragment(payload)); });
   }
 
   std::int64_t act(float x) {
@@ -29,7 +30,6 @@ struct Live {
 };
 
 const float* floats(const Columns& columns, const char* name) { return find(columns, name).as<float>(); }
-
 
 }  // namespace
 
@@ -65,9 +65,12 @@ TEST(Track, WritesWhatPythonWrote) {
       for (std::size_t c = 0; c < columns.size(); ++c) {
         ASSERT_EQ(came[c].first, columns[c].first);
         ASSERT_EQ(came[c].second.shape, columns[c].second.shape) << came[c].first;
-        const bool computed = came[c].first == "log_prob" || came[c].first.rfind("memory/", 0) == 0 || came[c].first == "episode/return";
-        if (computed) expect_near(came[c].second.as<float>(), columns[c].second, 1e-5, came[c].first);
-        else EXPECT_EQ(came[c].second.bytes, columns[c].second.bytes) << came[c].first;
+        const bool computed =
+            came[c].first == "log_prob" || came[c].first.rfind("memory/", 0) == 0 || came[c].first == "episode/return";
+        if (computed)
+          expect_near(came[c].second.as<float>(), columns[c].second, 1e-5, came[c].first);
+        else
+          EXPECT_EQ(came[c].second.bytes, columns[c].second.bytes) << came[c].first;
       }
     }
   }

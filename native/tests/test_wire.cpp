@@ -75,9 +75,12 @@ TEST(Wire, CutAndDamagedPayloadsAreRefusedAndNeverCrash) {
   for (const char* file : {"announcement.bin", "fragment.bin", "credit.bin"}) {
     const std::string payload = read_file(file);
     const auto read = [&](const std::string& bytes) {
-      if (file[0] == 'a') decode_announcement(bytes);
-      else if (file[0] == 'f') decode_fragment(bytes);
-      else decode_credit(bytes);
+      if (file[0] == 'a')
+        decode_announcement(bytes);
+      else if (file[0] == 'f')
+        decode_fragment(bytes);
+      else
+        decode_credit(bytes);
     };
     read(payload);
     for (std::size_t cut = 0; cut < payload.size(); ++cut)

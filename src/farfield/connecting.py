@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from farfield.experience.session import Session
 from farfield.transports.link.gate import Gate, Tls, Told
 from farfield.types import Hello, Spec
 
+ADDRESS = r"unix:.+|[^/]+:\d{1,5}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 SMALLEST = 1 << 20  # bytes of memory
 
@@ -90,10 +92,10 @@ def open_session(options: Options) -> Session:
     tls = _tls(options.tls)
     machine = choose(options.core)
     gate = Gate(options.address, token=options.token, tls=tls)
-    client = options.client or f"{os.uname().nodename}:{os.getpid()}"
+    client = options.client or f"{socket.gethostname()}:{os.getpid()}"
     settings = Settings(
         run=options.run, client=client, spool=_spool(options.spool), quota=options.quota, memory=options.memory,
-        flush=options.flush,
+        flush=0.0 if options.pace else options.flush,  # who waits for the learner must give it whole fragments
     )  # fmt: skip
     follow = not options.remote or options.fallback == "last"
 
@@ -175,6 +177,10 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _check(where: str, options: Options) -> None:
+    if not re.fullmatch(ADDRESS, options.address):
+        raise ConfigError(
+            f"{where}: address {options.address!r}: expected host:port or unix:/path, such as localhost:50051"
+        )
     for name in ("run", "policy"):
         if not re.fullmatch(NAME, getattr(options, name)):
             raise ConfigError(f"{where}: {name} {getattr(options, name)!r}: expected letters, digits, '.', '_' and '-'")

@@ -24,19 +24,22 @@
 
 namespace {
 
-// What to create the run with: PPO with settings that land. A batch is 256 steps of 16 landers, which is one fragment
-// where all 16 fly here; they are never more than one batch ahead of what was learned from.
-constexpr char kConfig[] = R"({
-  "algorithm": {"kind": "ppo", "epochs": 8, "minibatch": 512, "learning_rate": 1e-3, "gamma": 0.997, "lam": 0.98,
-                "entropy": 0.01, "reward_scaling": true},
-  "lanes": {"count": 16, "steps": 256},
-  "window": 1
-})";
+constexpr std::size_t kBatch = 16;  // landers of a batch
+
+// What to create the run with: PPO with settings that land. A batch is 256 steps of 16 landers; those that fly here are
+// never more than one batch ahead of what was learned from.
+std::string config(std::size_t landers) {
+  const std::size_t window = std::max<std::size_t>(1, kBatch / landers);
+  return R"({"algorithm": {"kind": "ppo", "epochs": 8, "minibatch": 512, "learning_rate": 1e-3, "gamma": 0.997,
+             "lam": 0.98, "entropy": 0.01, "reward_scaling": true},
+             "lanes": {"count": )" +
+         std::to_string(kBatch) + R"(, "steps": 256}, "window": )" + std::to_string(window) + "}";
+}
 
 struct Wish {
   farfield::Options options;
   std::uint64_t seed = 1;
-  std::size_t landers = 16;
+  std::size_t landers = kBatch;
   double steps = 1e6, episodes = std::numeric_limits<double>::infinity();
   double target = 200.0;
 };
@@ -59,7 +62,8 @@ Wish read(int count, char** words) {
   }
   wish.options.spec.observations = {farfield::box("obs", {lander::kInputs})};
   wish.options.spec.actions = {farfield::discrete("action", lander::kActions)};
-  wish.options.config = kConfig;
+  if (wish.landers == 0) throw std::invalid_argument("--landers: expected at least 1");
+  wish.options.config = config(wish.landers);
   wish.options.pace = true;  // a simulator may wait for its learner; a real lander would not
   return wish;
 }
@@ -74,7 +78,7 @@ class Progress {
   double mean() const {
     return std::accumulate(returns_.begin(), returns_.end(), 0.0) / static_cast<double>(returns_.size());
   }
-  bool full() const { return returns_.size() == 100; }
+  bool reached(double target) const { return returns_.size() == 100 && mean() >= target; }
   double episodes() const { return static_cast<double>(episodes_); }
 
   void print(double steps, const farfield::Counters& now) const {
@@ -145,7 +149,7 @@ void train(const Wish& wish) {
   Progress progress;
   double steps = 0.0;
   double printed = 0.0;
-  while (steps < wish.steps && progress.episodes() < wish.episodes && !(progress.full() && progress.mean() >= wish.target)) {
+  while (steps < wish.steps && progress.episodes() < wish.episodes && !progress.reached(wish.target)) {
     episode.act(farfield::View(fleet.seen), fleet.actions.data(), wish.landers * sizeof(std::int64_t));
     const bool any = fleet.step(progress);
     episode.reward(fleet.rewards.data(), wish.landers);

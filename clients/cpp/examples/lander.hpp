@@ -1,5 +1,5 @@
-// A seed and actions in, observations and rewards out: the LunarLander task (Gymnasium's LunarLander-v3 by its published
-// definition: discrete actions, no wind) on the system's Box2D 2.4.
+// A seed and actions in, observations and rewards out: the LunarLander task (Gymnasium's LunarLander-v3 by its
+// published definition: discrete actions, no wind) on the system's Box2D 2.4.
 //
 // Observation (8): place, speed, angle and turning speed relative to the pad, and whether each leg touches the ground.
 // Actions: 0 nothing, 1 left engine, 2 main engine, 3 right engine.

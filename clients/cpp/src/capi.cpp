@@ -118,7 +118,9 @@ void set(farfield::Options& options, const std::string& name, const std::string&
 std::vector<farfield::Named> columns(const ff_column* given, std::size_t count) {
   std::vector<farfield::Named> made;
   for (std::size_t i = 0; i < count; ++i) {
-    if (!given[i].name || !given[i].data) farfield::spec_error("column " + std::to_string(i) + ": name or data is null");
+    if (!given[i].name || !given[i].data) {
+      farfield::spec_error("column " + std::to_string(i) + ": name or data is null");
+    }
     if (given[i].dtype < FF_BOOL || given[i].dtype > FF_FLOAT64) {
       farfield::spec_error("column '" + std::string(given[i].name) + "': dtype " + std::to_string(given[i].dtype) +
                            " is unknown; farfield.h lists them");

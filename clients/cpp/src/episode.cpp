@@ -246,9 +246,9 @@ void Episode::end(bool truncated, const Named* last, std::size_t count) {
 void Episode::restart(const bool* ended, const bool* truncated, Inputs last) {
   if (last.size() > 0) sort(body_->spec.observations, "obs/", last.begin(), last.size(), body_->seen);
   body_->track->restart(ended, truncated, last.size() > 0 ? body_->seen.data() : nullptr);
-  const auto count = static_cast<std::uint64_t>(std::count(ended, ended + std::max<std::size_t>(body_->lanes, 1), true));
-  add(body_->inside->tally.episodes, count);
-  if (count == std::max<std::size_t>(body_->lanes, 1)) body_->open = false;
+  const auto over = static_cast<std::uint64_t>(std::count(ended, ended + body_->lanes, true));
+  add(body_->inside->tally.episodes, over);
+  if (over == body_->lanes) body_->open = false;
 }
 
 void Episode::record(const float* observation, std::size_t count, std::int64_t action, double reward,

@@ -94,7 +94,7 @@ void Chooser::choose(const Part& part, std::size_t which, const View* observatio
   }
   const View* mask = part.mask < 0 ? nullptr : &observations[part.mask];
   const std::size_t width = mask ? mask_sizes_[static_cast<std::size_t>(part.mask)] : 0;
-  if (mask && (mask->data == nullptr || mask->count < lanes_ * width)) mask = nullptr;  // recording it says what is wrong
+  if (mask && (!mask->data || mask->count < lanes_ * width)) mask = nullptr;  // recording it says what is wrong
   const auto open = [&](std::size_t choice) { return !mask || allowed(*mask, lane * width + part.offset + choice); };
   if (!given_.empty() && open(static_cast<std::size_t>(given_[which]))) {
     return write(field.dtype, out, place, given_[which]);
@@ -114,15 +114,15 @@ void check(const Spec& spec, const Fallback& fallback) {
   std::size_t needed = 0;
   for (const Field& field : spec.actions) needed += field.count();
   if (fallback.action.size() != needed) {
-    config_error("fallback.action: expected " + std::to_string(needed) + " numbers, one for each element of the spec's " +
-                 "actions, came " + std::to_string(fallback.action.size()));
+    config_error("fallback.action: expected " + std::to_string(needed) + " numbers, one for each element of the " +
+                 "spec's actions, came " + std::to_string(fallback.action.size()));
   }
   for (const Field& field : spec.actions) {
     for (std::size_t index = 0; index < field.count(); ++index, ++at) {
       const double value = fallback.action[at];
       const std::size_t choices = choices_of(field, index);
-      const bool good = choices == 0 ? std::isfinite(value)
-                                     : value >= 0.0 && value < static_cast<double>(choices) && value == std::floor(value);
+      const bool choice = value >= 0.0 && value < static_cast<double>(choices) && value == std::floor(value);
+      const bool good = choices == 0 ? std::isfinite(value) : choice;
       if (good) continue;
       config_error("fallback.action: '" + field.name + "': expected " +
                    (choices == 0 ? std::string("a finite number")

@@ -1,6 +1,8 @@
 // Announcements in, snapshots in the slot out: every track acts with the newest one from its next decision on.
 #include <exception>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "farfield/wire.hpp"
 #include "inside.hpp"
@@ -9,6 +11,24 @@ namespace farfield {
 
 namespace {
 
+// Decides once with a snapshot, so that one that cannot be acted with is refused here and not in the program.
+void try_out(const Inside& inside, const std::shared_ptr<const Snapshot>& snapshot) {
+  auto slot = std::make_shared<Slot>();
+  slot->put(snapshot);
+  Track::Options options;
+  options.run = inside.options.run;
+  options.stream = std::string(32, '0');
+  options.steps = 1;
+  Track track(slot, inside.options.spec, options, [](std::string, std::uint64_t) {});
+  std::vector<std::vector<std::uint64_t>> nothing;
+  std::vector<View> seen;
+  for (const Field& field : inside.options.spec.observations) {
+    nothing.emplace_back(field.bytes() / 8 + 1);
+    seen.emplace_back(nothing.back().data(), field.dtype, field.count());
+  }
+  track.act(seen.data(), false, nullptr);
+}
+
 // Takes what came. False where it is not enough to act with: then ask again for what is held.
 bool take(Inside& inside, Follower& follower, const std::string& payload) {
   try {
@@ -16,6 +36,7 @@ bool take(Inside& inside, Follower& follower, const std::string& payload) {
     const auto snapshot = follower.take(announcement);
     if (!snapshot) return false;
     if (snapshot->spec_hash != inside.spec_hash) spec_error("a version came whose spec is not ours");
+    if (!inside.slot->generation() || !inside.slot->get()->like(*snapshot)) try_out(inside, snapshot);
     inside.slot->put(snapshot);
     inside.version = static_cast<std::int64_t>(snapshot->number());
     add(inside.tally.versions);

@@ -129,6 +129,15 @@ void Inside::note_lost(const std::string& stream) {
   }
 }
 
+bool Inside::known(const std::string& id) {
+  constexpr std::size_t kMost = 4096;
+  const std::lock_guard hold(credits_mutex);
+  if (std::find(credits.begin(), credits.end(), id) != credits.end()) return true;
+  credits.push_back(id);
+  if (credits.size() > kMost) credits.pop_front();
+  return false;
+}
+
 void Inside::yield_turn(const Seat& seat) {
   const auto ready = [this, &seat] {
     const std::uint64_t window = welcome ? welcome->window : 2;

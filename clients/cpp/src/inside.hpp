@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -91,8 +92,15 @@ struct Inside {
   std::string trouble;
   Clock::time_point version_came{};
   // ----
-  std::atomic<std::int64_t> version{-1};
+  std::atomic<std::int64_t> version{-1};  // the newest that came
   std::atomic<bool> stopping{false};
+
+  bool known(const std::string& id);  // whether a credit of this id was given before
+  std::mutex credits_mutex;
+  std::deque<std::string> credits;  // the last ids
+
+  std::mutex closing;
+  std::optional<Remaining> left;  // once it is closed
 
   std::mutex seats_mutex;
   std::vector<std::shared_ptr<Seat>> seats;

@@ -10,8 +10,8 @@ namespace farfield {
 
 namespace {
 
-// The stream of an encoded fragment, in hexadecimal digits; nothing where it is something else. Behind the head (length,
-// schema, kind: nine bytes) come the run and then the stream, each with a tag and a length.
+// The stream of an encoded fragment, in hexadecimal digits; nothing where it is something else. Behind the head
+// (length, schema, kind: nine bytes) come the run and then the stream, each with a tag and a length.
 std::string stream_of(const std::string& payload) {
   constexpr std::size_t kHead = 9;
   constexpr char kFragment = 1;

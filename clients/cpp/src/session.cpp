@@ -19,7 +19,9 @@ namespace farfield {
 namespace {
 
 bool is_name(const std::string& text, std::size_t longest) {
-  const auto plain = [](unsigned char letter) { return std::isalnum(letter) || letter == '.' || letter == '_' || letter == '-'; };
+  const auto plain = [](unsigned char letter) {
+    return std::isalnum(letter) || letter == '.' || letter == '_' || letter == '-';
+  };
   return !text.empty() && text.size() <= longest && std::isalnum(static_cast<unsigned char>(text[0])) &&
          std::all_of(text.begin(), text.end(), plain);
 }
@@ -152,6 +154,7 @@ bool Session::credit(const Decision& decision, double reward, Mode mode, const s
   if (!(std::abs(reward) <= static_cast<double>(std::numeric_limits<float>::max()))) {
     spec_error("credit: expected a finite reward of 32 bits, came " + std::to_string(reward));
   }
+  if (!id.empty() && inside_->known(id)) return true;
   for (const auto& seat : inside_->all_seats()) {
     if (seat->stream == decision.stream && seat->track->credit(decision.n, reward, mode == Mode::kSet)) return true;
   }
@@ -191,7 +194,8 @@ Remaining Session::close(double timeout) {
     inside_->threads.clear();
     return {};
   }
-  if (inside_->ended()) return {};
+  const std::lock_guard once(inside_->closing);
+  if (inside_->left) return *inside_->left;
   for (const auto& seat : inside_->all_seats()) seat->track->end(true);  // those that are open
   flush(timeout);
   inside_->cut_all();
@@ -199,7 +203,8 @@ Remaining Session::close(double timeout) {
   inside_->stop();
   const Outbox::Left left = inside_->outbox.left();
   inside_->outbox.close();
-  return {left.payloads, left.bytes, left.in_memory};
+  inside_->left = {left.payloads, left.bytes, left.in_memory};
+  return *inside_->left;
 }
 
 std::int64_t Session::version() const { return inside_->version; }

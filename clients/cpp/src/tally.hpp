@@ -9,9 +9,10 @@ namespace farfield {
 using Count = std::atomic<std::uint64_t>;
 
 struct Tally {
-  Count acted{0}, fallbacks{0}, episodes{0}, fragments{0}, steps{0}, credits{0}, sent{0}, owned{0}, refused{0},
-      adopted{0}, dropped_fragments{0}, dropped_steps{0}, dropped_credits{0}, damaged_bytes{0}, versions{0}, connects{0},
-      rubbish{0};  // client.hpp says what each is
+  // client.hpp says what each is
+  Count acted{0}, fallbacks{0}, episodes{0}, fragments{0}, steps{0}, credits{0}, sent{0}, owned{0}, refused{0};
+  Count adopted{0}, dropped_fragments{0}, dropped_steps{0}, dropped_credits{0}, damaged_bytes{0};
+  Count versions{0}, connects{0}, rubbish{0};
   std::atomic<bool> connected{false};
 };
 

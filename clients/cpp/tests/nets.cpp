@@ -98,7 +98,8 @@ Net make_net(std::uint64_t number, std::size_t width, int favourite, const Spec&
     references.set(name, reference.set("sha256", hex(sha256(array.bytes.data(), array.bytes.size()))));
   }
   Json head = Json::object();
-  head.set("action", "action").set("kind", "categorical").set("inputs", Json(std::vector<Json>{masked ? "masked" : "logits"}));
+  const Json last = Json(std::vector<Json>{masked ? "masked" : "logits"});
+  head.set("action", "action").set("kind", "categorical").set("inputs", last);
   Json network = Json::object();
   network.set("nodes", layers.nodes).set("tensors", tensors).set("heads", Json(std::vector<Json>{head}));
   network.set("outputs", Json::object()).set("memory", Json::object());

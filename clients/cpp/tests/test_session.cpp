@@ -71,7 +71,8 @@ struct Sessions : ::testing::Test {
       const auto [head, columns] = decode_fragment(payload);
       streams[head.stream].insert(head.seq);
       for (const auto& [name, column] : columns) {
-        if (name == "valid") steps += static_cast<std::uint64_t>(std::count(column.bytes.begin(), column.bytes.end(), 1));
+        if (name != "valid") continue;
+        steps += static_cast<std::uint64_t>(std::count(column.bytes.begin(), column.bytes.end(), 1));
       }
     }
     for (const auto& [stream, seqs] : streams) EXPECT_EQ(*seqs.rbegin() + 1, seqs.size()) << "a gap in " << stream;
@@ -476,6 +477,8 @@ TEST_F(Sessions, a_reward_that_comes_later_is_added_here_or_travels) {
   EXPECT_EQ(came.reward, 7.0);
   EXPECT_TRUE(came.set);
   EXPECT_EQ(came.id, "mine");
+  EXPECT_TRUE(app->credit(first, 7.0, Mode::kSet, "mine"));
+  EXPECT_EQ(app->counters().credits, 1U) << "the same one again";
   EXPECT_THROW(app->credit(first, 1.0 / 0.0), Error);
   EXPECT_THROW(app->credit({"nonsense", 1}, 1.0), Error);
 }

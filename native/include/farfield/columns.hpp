@@ -12,7 +12,19 @@ namespace farfield {
 
 /// Element types, numbered as in farfield.proto.
 enum class Dtype : std::uint8_t {
-  None = 0, Bool, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float16, Float32, Float64
+  None = 0,
+  Bool,
+  Int8,
+  Int16,
+  Int32,
+  Int64,
+  Uint8,
+  Uint16,
+  Uint32,
+  Uint64,
+  Float16,
+  Float32,
+  Float64
 };
 
 using Shape = std::vector<std::size_t>;
@@ -29,18 +41,52 @@ std::size_t count_of(const Shape& shape);
 /// "[3, 4]", for messages.
 std::string text_of(const Shape& shape);
 
-template <class T> constexpr Dtype dtype_for();
-template <> constexpr Dtype dtype_for<bool>() { return Dtype::Bool; }
-template <> constexpr Dtype dtype_for<std::int8_t>() { return Dtype::Int8; }
-template <> constexpr Dtype dtype_for<std::int16_t>() { return Dtype::Int16; }
-template <> constexpr Dtype dtype_for<std::int32_t>() { return Dtype::Int32; }
-template <> constexpr Dtype dtype_for<std::int64_t>() { return Dtype::Int64; }
-template <> constexpr Dtype dtype_for<std::uint8_t>() { return Dtype::Uint8; }
-template <> constexpr Dtype dtype_for<std::uint16_t>() { return Dtype::Uint16; }
-template <> constexpr Dtype dtype_for<std::uint32_t>() { return Dtype::Uint32; }
-template <> constexpr Dtype dtype_for<std::uint64_t>() { return Dtype::Uint64; }
-template <> constexpr Dtype dtype_for<float>() { return Dtype::Float32; }
-template <> constexpr Dtype dtype_for<double>() { return Dtype::Float64; }
+template <class T>
+constexpr Dtype dtype_for();
+template <>
+constexpr Dtype dtype_for<bool>() {
+  return Dtype::Bool;
+}
+template <>
+constexpr Dtype dtype_for<std::int8_t>() {
+  return Dtype::Int8;
+}
+template <>
+constexpr Dtype dtype_for<std::int16_t>() {
+  return Dtype::Int16;
+}
+template <>
+constexpr Dtype dtype_for<std::int32_t>() {
+  return Dtype::Int32;
+}
+template <>
+constexpr Dtype dtype_for<std::int64_t>() {
+  return Dtype::Int64;
+}
+template <>
+constexpr Dtype dtype_for<std::uint8_t>() {
+  return Dtype::Uint8;
+}
+template <>
+constexpr Dtype dtype_for<std::uint16_t>() {
+  return Dtype::Uint16;
+}
+template <>
+constexpr Dtype dtype_for<std::uint32_t>() {
+  return Dtype::Uint32;
+}
+template <>
+constexpr Dtype dtype_for<std::uint64_t>() {
+  return Dtype::Uint64;
+}
+template <>
+constexpr Dtype dtype_for<float>() {
+  return Dtype::Float32;
+}
+template <>
+constexpr Dtype dtype_for<double>() {
+  return Dtype::Float64;
+}
 
 /// A row-major array that belongs to the caller; whoever is given one copies what it needs before it returns.
 struct View {
@@ -75,11 +121,18 @@ struct Array {
   }
 
   std::size_t count() const { return count_of(shape); }
-  template <class T> T* as() { return reinterpret_cast<T*>(bytes.data()); }
-  template <class T> const T* as() const { return reinterpret_cast<const T*>(bytes.data()); }
+  template <class T>
+  T* as() {
+    return reinterpret_cast<T*>(bytes.data());
+  }
+  template <class T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(bytes.data());
+  }
   operator View() const {  // which has data even where there are no elements: no data means no array
     const void* data = bytes.empty() ? static_cast<const void*>(this) : bytes.data();
-    return View(data, dtype, count(), shape.empty() ? reinterpret_cast<const std::size_t*>(this) : shape.data(), shape.size());
+    return View(data, dtype, count(), shape.empty() ? reinterpret_cast<const std::size_t*>(this) : shape.data(),
+                shape.size());
   }
 };
 

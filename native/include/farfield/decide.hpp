@@ -31,10 +31,10 @@ class Heads {
   struct One {
     Head::Kind kind;
     Dtype dtype;
-    std::size_t action, count;          // which action of the spec, its elements
-    std::size_t first, second, width;   // where its inputs stand in a row of values; elements of the first
-    std::size_t noise;                  // where its noise begins
-    bool spread;                        // gaussian, epsilon: the second input has an element for each of the first
+    std::size_t action, count;         // which action of the spec, its elements
+    std::size_t first, second, width;  // where its inputs stand in a row of values; elements of the first
+    std::size_t noise;                 // where its noise begins
+    bool spread;                       // gaussian, epsilon: the second input has an element for each of the first
     std::vector<std::int64_t> sizes;
   };
   std::vector<One> heads_;

@@ -75,8 +75,8 @@ struct Network {
   std::vector<Node> nodes;
   std::map<std::string, Tensor> tensors;
   std::vector<Head> heads;
-  std::map<std::string, std::string> outputs;           // "value" -> its node
-  std::vector<std::pair<std::string, Shape>> memory;    // recurrent node -> shape of its state, in the order it came
+  std::map<std::string, std::string> outputs;         // "value" -> its node
+  std::vector<std::pair<std::string, Shape>> memory;  // recurrent node -> shape of its state, in the order it came
 
   static Network read(const Json& json);
   static Network parse(std::string_view text) { return read(Json::parse(text, "network")); }

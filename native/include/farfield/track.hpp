@@ -73,8 +73,8 @@ class Track {
 
   std::uint64_t decision() const;  // of lane 0 of what was decided last
   std::uint64_t seq() const;
-  std::size_t rows() const;  // closed or open, that wait
-  double oldest() const;     // time of std::chrono::steady_clock, in seconds, when the first came; 0: there is none
+  std::size_t rows() const;      // closed or open, that wait
+  double oldest() const;         // time of std::chrono::steady_clock, in seconds, when the first came; 0: there is none
   std::int64_t version() const;  // acted with last; -1: none
   const Spec& spec() const;
   std::size_t lanes() const;

@@ -49,7 +49,7 @@ struct Announcement {
   std::string version_json;
   Version version;
   bool full = false;
-  Columns tensors;                                            // checked against the manifest's hashes
+  Columns tensors;                                             // checked against the manifest's hashes
   std::vector<std::pair<std::string, std::uint64_t>> settled;  // stream in hexadecimal digits, fragments
 };
 

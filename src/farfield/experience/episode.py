@@ -29,14 +29,13 @@ class Manner(NamedTuple):
 class Episode:
     """Made by `Session.episode`. After `end`, the next `act` begins the next run of the program.
 
-    `act`, `reward`, `record` and `restart` are the track's own wherever nothing has to happen before, so that nothing
+    `act`, `reward` and `record` are the track's own wherever nothing has to happen before, so that nothing
     costs anything above it.
     """
 
     act: Act
     reward: Callable[[Any], None]
     record: Callable[..., None]
-    restart: Callable[..., None]
 
     def __init__(self, part: Part, lanes: int, manner: Manner, done: Callable[["Episode"], None]) -> None:
         self._part, self._lanes, self._manner, self._done = part, lanes, manner, done
@@ -62,6 +61,11 @@ class Episode:
         self._part.episodes += max(self._lanes, 1)
         if self._track.stream in self._part.outdated:  # until then the last decision keeps its name
             self.act, self.record = partial(self._begin_anew, "act"), partial(self._begin_anew, "record")
+
+    def restart(self, ended: Any, truncated: Any = None, obs: Any = None, mask: Any = None) -> None:
+        """Say in which lanes an episode ended with the last decision; `obs`: last observations of all lanes."""
+        self._track.restart(ended, truncated, obs, mask)
+        self._part.episodes += int(np.count_nonzero(ended))
 
     def advise(self, obs: Any, mask: Any = None, best: int = 3) -> list[tuple[Any, float, float | None]]:
         """Give the best actions for one observation, with probability and value (where a network has that).
@@ -102,7 +106,7 @@ class Episode:
         self._memory: Memory = {}  # of a server that decides
         self._ended = track.decision  # the last decision before the episode
         self._next = self._ended + max(self._lanes, 1)  # where a server decides
-        self.reward, self.record, self.restart = track.reward, track.record, track.restart
+        self.reward, self.record = track.reward, track.record
         self._choose()
 
     def _begin_anew(self, what: str, *arguments: Any, **options: Any) -> Any:

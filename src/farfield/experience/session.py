@@ -218,5 +218,6 @@ def _at_exit() -> None:
         session.close(AT_EXIT)
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 atexit.register(_at_exit)

@@ -38,6 +38,7 @@ _STATUSES: tuple[tuple[type[Exception], Code], ...] = (
     (OSError, Code.UNAVAILABLE),
 )
 _STOPPING = "this gateway is stopping: try again, here or where it starts anew"
+_RUBBISH = "what came is no message of farfield/v1: use a client of this version, and TLS where a network changes bytes"
 logger = logging.getLogger("farfield.gateway")
 
 
@@ -204,6 +205,8 @@ def told(call: Call) -> Call:
         except (FarfieldError, OSError) as error:
             code = next((code for kind, code in _STATUSES if isinstance(error, kind)), Code.INTERNAL)
             await _abort(context, code, str(error)[:TEXT])
+        except codec.DecodeError:  # not a last word: the network may have changed it
+            await _abort(context, Code.INTERNAL, _RUBBISH)
         except grpc.aio.AbortError:
             raise
         except (grpc.aio.InternalError, grpc.aio.UsageError):

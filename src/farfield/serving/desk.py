@@ -69,7 +69,12 @@ class Desk:
         """Store fragments: payloads as they are, or JSON."""
         hosted = await self._open(secret, run, "ingest")
         if media in (PROTOBUF, "application/octet-stream"):
-            return await _store(hosted, split(body), sender)
+            try:
+                payloads = split(body)
+            except CorruptError as error:
+                hosted.refuse(str(error), sender, body)
+                raise
+            return await _store(hosted, payloads, sender)
         _only_json(media, f"{PROTOBUF} or {JSON}")
         spec = _spec(hosted)
         return await _store(hosted, await _apart(len(body), lambda: _fragments(body, spec, run)), sender)

@@ -10,6 +10,9 @@ from farfield.serving import decisions
 from farfield.serving.interpreter import Program
 from farfield.types import Array, Buffer, Columns, Kind, Noise, Version, Weights, acting, noise_blocks
 
+TRIED = 16  # networks of which it is known that they can decide
+_TRIED: dict[bytes, None] = {}
+
 
 class Snapshot:
     """A version to act with; never changed, so that any number of threads may look at it."""
@@ -33,10 +36,32 @@ class Snapshot:
             if came.dtype.kind == "f" and not np.isfinite(came).all():
                 raise CorruptError(f"version {self.number}: tensor {name!r} is not finite; publish another version")
             self.weights[name] = np.array(came)
+        if self.shape not in _TRIED:
+            self._try()
+            while len(_TRIED) >= TRIED:
+                _TRIED.pop(next(iter(_TRIED)), None)
+            _TRIED[self.shape] = None
 
     def decider(self, lanes: int) -> "Decider":
         """Make what decides for so many lanes; it is the caller's own."""
         return Decider(self, lanes)
+
+    def _try(self) -> None:
+        """Decide once, so that a network which cannot is found here and not by a program that acts."""
+        decider, spec = self.decider(1), self.version.spec
+        shapes = {field.name: field.shape for field in (*spec.observations, *spec.actions)}
+        decider.run()
+        chosen = decider.choose(None)
+        decider.score(decider.logits, chosen)
+        found = {name: buffer.shape[1:] for name, buffer in decider.inputs}
+        found |= {name: value.shape[1:] for name, value in chosen.items()}
+        lacking = {field.name for field in spec.actions} - chosen.keys()
+        wrong = [name for name, shape in found.items() if shapes.get(name) != shape]
+        if lacking or wrong:
+            raise CorruptError(
+                f"version {self.number} of {self.version.run!r}: its network does not fit its spec at "
+                f"{', '.join([*wrong, *lacking])}; publish another version"
+            )
 
 
 class Decider:

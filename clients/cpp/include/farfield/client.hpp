@@ -204,15 +204,16 @@ class Session {
   // `lanes` 0: one, without an axis for it. `greedy`: the best action rather than an exploring one.
   Episode episode(std::size_t lanes = 0, bool greedy = false);
 
-  // A reward for an earlier decision, of this process or another. The same id again is the same credit. False: there was
-  // no room for it, which is counted.
+  // A reward for an earlier decision, of this process or another. The same id again is the same credit. False: there
+  // was no room for it, which is counted.
   bool credit(const Decision& decision, double reward, Mode mode = Mode::kAdd, const std::string& id = "");
 
   // Waits for the first version; false when it did not come in time. Raises what the gateway refuses for good.
   bool wait(double seconds);
   // Sends what there is, and waits until the gateway owns it; says what does not.
   Remaining flush(double seconds);
-  // Ends all episodes as cut off, delivers as `flush` does, and is over. What remains waits on disk for the next process. Later episodes act, and are not recorded.
+  // Ends all episodes as cut off, delivers as `flush` does, and is over. What remains waits on disk for the next
+  // process. Later episodes act, and are not recorded.
   Remaining close(double seconds);
 
   std::int64_t version() const;  // the newest; -1: none yet

@@ -97,7 +97,7 @@ void ff_session_free(ff_session* session);
 int ff_counters_get(const ff_session* session, ff_counters* counters);
 /* The newest version; -1: none yet. */
 int64_t ff_version(const ff_session* session);
-/* Writes text and a final zero, cut to `size`; gives the size that it needs with its zero, so that one may ask first. */
+/* Writes text and a final zero, cut to `size`; gives the size that all of it needs, so that one may ask first. */
 size_t ff_prometheus(const ff_session* session, char* text, size_t size);
 
 /* `lanes` 0: one, without an axis for it. `greedy` 1: the best action. */

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from farfield.compat.rl4sys.common.action import RL4SysAction
 from farfield.compat.rl4sys.decisions import Decisions
-from farfield.types import Columns, Decision
+from farfield.types import Array, Decision
 
 Credit = Callable[[Decision, Any, Literal["set"]], object]
 HOST = "host"  # who decided what the policy did not
@@ -22,7 +22,7 @@ class Ended(Struct, eq=False):
     """An episode, or a part of one that grew too long."""
 
     actions: list[RL4SysAction]
-    last: Columns | None = None  # observations behind it, where it was truncated
+    last: tuple[Array, Array | None] | None = None  # observation and mask behind it, where it was truncated
     missing: int = 0  # rewards that are not set yet
 
 
@@ -88,7 +88,7 @@ class Writing:
             if action.done:
                 self._track.end()
         self._record(ended.actions[-1])
-        self._track.end(ended.last is not None, ended.last)
+        self._track.end(ended.last is not None, *(ended.last or ()))
         self._part.episodes += 1
         self._part.give(self._track, 0)
         self._track = self._part.take(0)  # another one, where this stream is to get no more
@@ -98,14 +98,12 @@ class Writing:
         """Write one row: as the policy's own where the program carried out what was chosen for it."""
         reward, row = action.rew or 0.0, self._decisions.find(action)
         if row is None or not carried_out(action):
-            self._track.record(self._decisions.known(action), _plain(action.act), reward, source=HOST)
-        elif row.fragment.source:  # such as a fallback, while no version was there
-            self._track.record(row.seen(), row.value("action"), reward, source=row.fragment.source)
+            obs, mask = self._decisions.seen(action)
+            self._track.record(obs, _plain(action.act), reward, mask, HOST)
+        elif row.source:  # such as a fallback, while no version was there
+            self._track.record(row.obs, row.action, reward, row.mask, row.source)
         else:
-            self._track.put(
-                row.seen(), row.value("action"), row.value("log_prob"), version=row.version,
-                attempt=row.fragment.attempt,
-            )  # fmt: skip
+            self._track.put(row.obs, row.action, row.log_prob, version=row.version, attempt=row.attempt, mask=row.mask)
             self._track.reward(reward)
         action.row, action.told = None, partial(self._late, Decision(self._track.stream, self._track.decision))
 
@@ -118,10 +116,10 @@ class Writing:
 
 def carried_out(action: RL4SysAction) -> bool:
     """Say whether the program did what was decided."""
-    act = action.act
-    if act is action.shown and not isinstance(act, np.ndarray):
-        return True
-    return bool(np.array_equal(act, action.shown))
+    act, shown = action.act, action.shown
+    if type(shown) is int:
+        return act == shown if type(act) is int else bool(np.asarray(act).reshape(-1)[0] == shown)
+    return bool(np.array_equal(act, shown))
 
 
 def _plain(act: Any) -> Any:

@@ -40,6 +40,12 @@ class Follower:
 
     def _take(self, announcement: Announcement) -> None:
         version = announcement.version
+        seen = {field.name for field in version.spec.observations}
+        unknown = [node.inputs for node in version.network.nodes if node.op == "input" and not seen >= {*node.inputs}]
+        if unknown:
+            raise CorruptError(
+                f"version {version.number}: its network reads {unknown[0]}, but its spec has {sorted(seen)}"
+            )
         held = {} if announcement.full else dict(self._held)
         held |= {name: (version.tensors[name].sha256, array) for name, array in announcement.weights.items()}
         weights: Weights = {}

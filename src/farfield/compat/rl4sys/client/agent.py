@@ -152,7 +152,7 @@ class RL4SysAgent:
     def _cut(self, traj: RL4SysTrajectory, action: RL4SysAction) -> None:
         """Hand over an episode that grew too long; it goes on with this action."""
         self._open.pop(id(traj), None)
-        self._writing.take(Ended(list(traj.actions), self._decisions.seen(action.obs, action.mask)))
+        self._writing.take(Ended(list(traj.actions), self._decisions.seen(action)))
         traj.actions.clear()
 
     def _abandon(self, traj: RL4SysTrajectory) -> None:
@@ -165,7 +165,7 @@ class RL4SysAgent:
         traj.completed = True
         self._writing.counts.unfinished += 1
         if known:
-            self._writing.take(Ended(known, self._decisions.known(last)))
+            self._writing.take(Ended(known, self._decisions.seen(last)))
 
 
 def _at_exit(agent: "weakref.ref[RL4SysAgent]") -> None:

@@ -204,3 +204,20 @@ def test_a_gateway_whose_disk_is_full_refuses_nothing_and_goes_on_when_there_is_
         audit.check(*dids)
         audit.close()
         assert served.process.poll() is None
+
+
+def test_a_program_that_was_there_first_is_learned_from(tmp_path: Path) -> None:
+    """Nobody told it how long fragments may be; from the next run of the program on it knows."""
+    config = CONFIG | {"lanes": {"count": 2, "steps": 16}, "algorithm": {"kind": "ppo", "minibatch": 32, "epochs": 1}}
+    gateway = Killed(tmp_path / "home", "--http", "", doors=1)
+    program = Program(tmp_path, gateway.address, number=0, config=config, wait=0.1, flush=60.0)
+    try:
+        program.until(lambda now: now["steps"] > 128, "a whole fragment")
+        with gateway:
+            program.until(lambda now: now["newest"] > 1, "versions")
+            audit = Audit(tmp_path / "home" / "runs" / "live")
+            audit.check(program.stop())
+            audit.close()
+    finally:
+        program.end()
+    assert {one.rows for one in audit.stored if not one.source and one.seq > 0} & {16}

@@ -570,3 +570,24 @@ def test_what_the_callback_raises_reaches_the_caller():
     with pytest.raises(OSError, match="no room"):
         track.act(np.zeros(4, np.float32))
     assert track.decision == 1
+    with pytest.raises(TypeError):
+        _native.Track.__new__(_native.Track).act(np.zeros(4, np.float32))
+
+
+def test_an_observation_whose_conversion_uses_the_track_does_no_harm():
+    pair = Pair(CASES["many, separate"])
+    pair.publish()
+    rng = np.random.default_rng(3)
+    obs, mask = seen(pair, rng)
+    track = pair.tracks[0]
+
+    class Odd:
+        def __array__(self, dtype=None, copy=None):
+            track.act(obs, mask)
+            gc.collect()
+            return obs["camera"].copy()
+
+    for _ in range(20):
+        track.act({key: Odd() if key == "camera" else value for key, value in obs.items()}, mask)
+    track.cut()
+    assert sum(rows for _, rows in pair.emitted[0]) + track.rows == 40

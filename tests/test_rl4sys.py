@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -509,6 +510,42 @@ def test_equal_ids_share_a_run_and_other_shapes_are_refused(gateway, agent_of):
         assert rows(gateway.home, agent) == EXPECTED
     with pytest.raises(SpecError, match=r"obs.*expected \[3\], came \[4\]"):
         agent_of(algorithm_parameters=TINY | {"input_size": 4})
+
+
+@pytest.mark.slow
+def test_the_gateway_may_decide_instead(gateway, agent_of):
+    play(agent_of(options={"client": "at home"}))  # returns once there is a version
+    agent = agent_of(remote=True)
+    play(agent, mask=[1, 1, 0, 1])
+    assert not agent.close()
+    assert rows(gateway.home, agent) == EXPECTED
+    assert agent.app.version is None  # nothing was followed here
+    assert all((f.columns["action"] != 2).all() and f.columns["log_prob"].all() for f in fragments(gateway.home, agent))
+
+
+@pytest.mark.slow
+def test_a_policy_has_a_run_of_its_own(gateway, agent_of):
+    agent = agent_of(policy="scout")
+    play(agent)
+    assert not agent.close()
+    found = [decode_fragment(payload) for payload in payloads(gateway.home, "tiny.scout")]
+    assert {fragment.policy for fragment in found} == {"scout"}
+
+
+@pytest.mark.slow
+def test_a_token_in_the_file_lets_the_program_in(tmp_path):
+    secret = "a secret of twenty-odd letters"
+    server = tmp_path / "server.toml"
+    server.write_text(
+        f'[[tokens]]\nname = "app"\nsha256 = "{sha256(secret.encode()).hexdigest()}"\nscopes = ["ingest", "create"]\n'
+    )
+    with gateway_in(tmp_path / "home", "--config", str(server), "--grpc", "127.0.0.1:0", *ALONE, doors=1) as running:
+        place = {"train_server_address": running.grpc, "options": {"spool": ""}}
+        agent = RL4SysAgent(str(write(tmp_path, token=secret, **place)))
+        play(agent)
+        assert not agent.close()
+        with pytest.raises(ConfigError, match="unknown token"):
+            RL4SysAgent(str(write(tmp_path, token="another", **place)))
 
 
 def shown(n, allowed):

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 
 #include "farfield/decide.hpp"
 #include "farfield/error.hpp"
@@ -179,8 +180,16 @@ double TrackOf::oldest() const {
 
 void TrackOf::deliver() {
   if (finished_.empty()) return;
-  const std::vector<std::pair<std::string, std::uint64_t>> all = std::exchange(finished_, {});
-  for (const auto& [payload, rows] : all) emit_(nb::bytes(payload.data(), payload.size()), rows);
+  auto all = std::exchange(finished_, {});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    try {
+      emit_(nb::bytes(all[i].first.data(), all[i].first.size()), all[i].second);
+    } catch (...) {  // what is behind it is handed over by the next call
+      finished_.insert(finished_.begin(), std::make_move_iterator(all.begin() + static_cast<std::ptrdiff_t>(i) + 1),
+                       std::make_move_iterator(all.end()));
+      throw;
+    }
+  }
 }
 
 std::string TrackOf::expected(const Field& field) const {

@@ -6,11 +6,12 @@
 namespace farfield::python {
 namespace {
 
-/// Runs what may raise, and gives its answer or null with the error set.
+/// Runs what may raise on a track, and gives its answer or null with the error set.
 template <class F>
-PyObject* guarded(F f) {
+PyObject* guarded(PyObject* self, F f) {
+  if (!nb::inst_ready(self)) return PyErr_Format(PyExc_TypeError, "a track was made without calling it");
   try {
-    return f();
+    return f(*nb::inst_ptr<TrackOf>(nb::handle(self)));
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const std::exception& error) {
@@ -35,13 +36,13 @@ PyObject* act(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject
   if (!values[0]) return PyErr_Format(PyExc_TypeError, "act() needs an observation");
   const int greedy = values[2] ? PyObject_IsTrue(values[2]) : 0;
   if (greedy < 0) return nullptr;
-  return guarded([&] { return nb::inst_ptr<TrackOf>(nb::handle(self))->act(values[0], values[1], greedy != 0); });
+  return guarded(self, [&](TrackOf& track) { return track.act(values[0], values[1], greedy != 0); });
 }
 
 /// reward(amount)
 PyObject* reward(PyObject* self, PyObject* amount) {
-  return guarded([&]() -> PyObject* {
-    nb::inst_ptr<TrackOf>(nb::handle(self))->reward(amount);
+  return guarded(self, [&](TrackOf& track) -> PyObject* {
+    track.reward(amount);
     Py_RETURN_NONE;
   });
 }
@@ -60,7 +61,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* self) {
-  nb::inst_ptr<TrackOf>(nb::handle(self))->emit_ = nb::none();
+  if (nb::inst_ready(self)) nb::inst_ptr<TrackOf>(nb::handle(self))->emit_ = nb::none();
   return 0;
 }
 

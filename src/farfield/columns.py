@@ -18,7 +18,8 @@ _DATA_TAG = b"\x22"  # field 4 of a Column, with its length
 _AXES = 32  # NumPy allows 64
 _INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _NAMES = ["bool", *_INTEGERS, "float16", "float32", "float64"]
-_DTYPES = {wire.Dtype.Value(f"DTYPE_{name.upper()}"): np.dtype(name).newbyteorder("<") for name in _NAMES}
+# By their names, so that they are NumPy's own objects: what compares them by identity finds them.
+_DTYPES = {wire.Dtype.Value(f"DTYPE_{name.upper()}"): np.dtype(np.dtype(name).newbyteorder("<").str) for name in _NAMES}
 _BOOL = _DTYPES[wire.DTYPE_BOOL]
 CODES: dict[np.dtype[Any], Any] = {dtype: code for code, dtype in _DTYPES.items()}
 

@@ -156,7 +156,9 @@ class FreshFeed:
                 left.append(fragment)
             if slots.full or len(left) > AHEAD:
                 break
-        enough = left and slots.filled >= DENSE * self.steps * self.lanes
+        # Who sends may wait for what is here to be settled: a batch is not waited with for one that is fuller.
+        rows = sum(fragment.columns["reward"].size for fragment in self._waiting)
+        enough = left and (slots.filled >= DENSE * self.steps * self.lanes or rows >= self.steps * self.lanes)
         if not (slots.full or len(left) > AHEAD or enough):
             return None
         self._waiting = deque([*left, *islice(self._waiting, len(placed) + len(left), None)])

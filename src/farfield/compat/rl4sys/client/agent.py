@@ -54,7 +54,8 @@ class RL4SysAgent:
             "remote": settings.remote, "wait": wait,
         }  # fmt: skip
         self.app: Any = farfield.connect(settings.train_server_address, **(options | settings.options))
-        self.app.wait(wait)
+        if not settings.remote:  # which needs no version here
+            self.app.wait(wait)
         part, manner = self.app._part(settings.policy), self.app._manner
         self._decisions = Decisions(part, manner._replace(pace=False), agreed.spec, self._shown)
         self._writing = Writing(

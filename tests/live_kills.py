@@ -66,18 +66,7 @@ def killed_at_random(
         audit = Audit(folder / "home" / "runs" / "live")
         stack.callback(audit.close)
         for turn in range(kills):
-            before = audit.look()
-            match rng.choice(["at once", "soon", "later", "learned"]) if turn else "learned":
-                case "soon":
-                    eventually(lambda before=before: audit.look() > before, "one more fragment")
-                case "later":
-                    more = rng.randrange(20, 200)
-                    eventually(lambda before=before + more: audit.look() > before, "more fragments")
-                case "learned":
-                    newest = max(program.now["newest"] for program in lives)
-                    lives[0].until(lambda now, newest=newest: now["newest"] > newest, "a newer version")
-                case _:
-                    pass
+            turn_of(rng.choice(["at once", "soon", "later", "learned"]) if turn else "learned", rng, audit, lives)
             gateway.kill()
             gateway.start()
         dids = [program.stop() for program in lives]
@@ -90,3 +79,19 @@ def killed_at_random(
             f"{len(audit.stored)} fragments, {used} of them learned from"
         )
     return audit
+
+
+def turn_of(kind: str, rng: random.Random, audit: Audit, lives: list[Program]) -> None:
+    """Wait until it is time for the next kill."""
+    before = audit.look()
+    match kind:
+        case "soon":
+            eventually(lambda: audit.look() > before, "one more fragment")
+        case "later":
+            more = rng.randrange(20, 200)
+            eventually(lambda: audit.look() > before + more, "more fragments")
+        case "learned":
+            newest = max(program.now["newest"] for program in lives)
+            lives[0].until(lambda now: now["newest"] > newest, "a newer version")
+        case _:
+            pass

@@ -315,7 +315,8 @@ def alike(ours, theirs, what=""):
     elif isinstance(ours, np.ndarray):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), what
         if ours.dtype.kind == "f" and what != "reward":
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, err_msg=what)
+            near = 1e-3 if ours.dtype == np.float16 else 1e-5
+            np.testing.assert_allclose(ours, theirs, rtol=near, atol=near, err_msg=what)
         else:
             np.testing.assert_array_equal(ours, theirs, err_msg=what)
     else:

@@ -3,9 +3,10 @@
 //
 //   driver --address A --run R --spool FOLDER [--steps N] [--length N] [--wait S] [--version S] [--close S]
 //          [--token T] [--config JSON] [--ca FILE] [--cert FILE] [--key FILE] [--policy P] [--die 1] [--pause MS]
+//          [--until VERSION]
 //
-// An observation is 8 numbers, an action one of 4. `--version` waits so long for a first version. `--die` ends the
-// process without closing anything.
+// An observation is 8 numbers, an action one of 4. `--version` waits so long for a first version, `--until` goes on
+// until that one decides. `--die` ends the process without closing anything.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -53,7 +54,8 @@ void play(farfield::Session& app, const Words& words) {
   const auto length = static_cast<long>(number(words, "--length", 50));
   const auto pause = std::chrono::duration<double, std::milli>(number(words, "--pause", 0.0));
   auto episode = app.episode();
-  for (long step = 0; step < steps; ++step) {
+  const auto until = static_cast<std::int64_t>(number(words, "--until", -1));
+  for (long step = 0; step < steps || app.counters().version < until; ++step) {
     float seen[8] = {};
     seen[step % 8] = 1.0F;
     const int action = episode.act(seen, 8);

@@ -34,6 +34,11 @@ class Killed:
         self.starts += 1
         return self.served
 
+    def __repr__(self) -> str:
+        """Say how it is."""
+        served = self.served
+        return "no gateway" if served is None else f"gateway {served.pid} {served.process.poll()}: {served.log}"
+
     def kill(self) -> None:
         """Kill it; its learner goes with it."""
         if self.served is not None and self.served.process.poll() is None:
@@ -66,7 +71,11 @@ def killed_at_random(
         audit = Audit(folder / "home" / "runs" / "live")
         stack.callback(audit.close)
         for turn in range(kills):
-            turn_of(rng.choice(["at once", "soon", "later", "learned"]) if turn else "learned", rng, audit, lives)
+            kind = rng.choice(["at once", "soon", "later", "learned"]) if turn else "learned"
+            try:
+                turn_of(kind, rng, audit, lives)
+            except AssertionError as error:
+                raise AssertionError(f"turn {turn}, {kind}: {error}; {gateway}") from error
             gateway.kill()
             gateway.start()
         dids = [program.stop() for program in lives]

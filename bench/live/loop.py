@@ -146,8 +146,8 @@ def main() -> None:
     ratios = [1.0] if given.alone else [after.wall / before.wall for before, after in zip(bare, live, strict=True)]
     line: dict[str, Any] = {
         "bare_us": plain.wall, "live_us": mine.wall, "blocks": len(live), "versions": versions,
-        "ratio": mine.wall / plain.wall if given.alone else statistics.median(ratios), "own_ratio": mine.own / plain.own,
-        "bare_own_us": plain.own, "live_own_us": mine.own,
+        "ratio": mine.wall / plain.wall if given.alone else statistics.median(ratios),
+        "own_ratio": mine.own / plain.own, "bare_own_us": plain.own, "live_own_us": mine.own,
         "low": min(ratios), "high": max(ratios), "finished": counters.steps, "dropped_steps": counters.dropped_steps,
         "fallbacks": counters.fallbacks, "left": left.payloads,
     }  # fmt: skip

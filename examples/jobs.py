@@ -10,7 +10,7 @@ from farfield.envs.jobs import trials
 from farfield.envs.jobs.env import Jobs
 from farfield.envs.jobs.trace import apart
 
-EVERY, WINDOWS = 100_000, 19  # decisions between trials, and windows of the part of the trace that is held out
+EVERY, WINDOWS = 25_000, 19  # decisions between trials, and windows of the part of the trace that is held out
 
 
 def adviser(app):

@@ -2,7 +2,7 @@
 
 import random
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from gateways import Served, eventually, start
@@ -11,10 +11,12 @@ from live_client import CONFIG, Program
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return door.getsockname()[1]
+    """Find a port that nobody listens on, and that nobody is given who asks for any: it must be free again later."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as door, suppress(OSError):
+            door.bind(("127.0.0.1", port))
+            return port
 
 
 class Killed:

@@ -42,16 +42,16 @@ def test_connections_that_change_bytes_again_and_again_lose_nothing(secure: Fiel
     survived(secure, way, TIMES)
 
 
-def test_ten_deaths_of_a_learner_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+def test_six_deaths_of_a_learner_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     with gateway(tmp_path / "home") as served:
         programs = [Program(tmp_path, served.grpc, number=number, config=CONFIG) for number in range(4)]
         try:
             programs[0].until(lambda now: now["newest"] >= 0, "a version")
             audit = Audit(tmp_path / "home" / "runs" / "live")
-            for _ in range(10):
+            for _ in range(6):
                 newest = programs[0].now["newest"]
-                learner = eventually(lambda: (served.run("live")["learner"] or {}).get("pid"), "a learner", LONG)
                 programs[0].until(lambda now, newest=newest: now["newest"] > newest, "a newer version", LONG)
+                learner = served.learner("live")
                 os.kill(learner, signal.SIGKILL)
                 eventually(lambda learner=learner: not exists(learner), "its end")
             newest = programs[0].now["newest"]

@@ -19,9 +19,7 @@ BUSY: Settings = systems.EQUAL["LunarLander-v3"] | {"checkpoint.interval": 1e6}
 # Sixteen times as much arithmetic: more than one core has time for, so that the learner is busy without a pause.
 FULL: Settings = BUSY | {"algorithm.epochs": 16 * BUSY["algorithm.epochs"]}
 # A batch as large as no program of the bench fills: the learner reads what comes, and has nothing to do besides.
-IDLE: Settings = BUSY | {
-    "lanes.count": 16384, "lanes.steps": 128, "algorithm.minibatch": 16384 * 128, "algorithm.epochs": 1,
-}  # fmt: skip
+IDLE: Settings = BUSY | {"lanes.count": 4096, "algorithm.minibatch": 4096 * BUSY["lanes.steps"], "algorithm.epochs": 1}
 
 
 class Served(NamedTuple):

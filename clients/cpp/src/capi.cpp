@@ -92,27 +92,22 @@ void set(farfield::Options& options, const std::string& name, const std::string&
       return;
     }
   }
-  if (name == "spec") {
-    options.spec = farfield::Spec::parse(value);
-  } else if (name == "spool") {
-    options.spool = value;
-  } else if (name == "quota") {
-    options.quota = static_cast<std::uint64_t>(number(name, value));
-  } else if (name == "memory") {
-    options.memory = static_cast<std::size_t>(number(name, value));
-  } else if (name == "flush") {
-    options.flush = number(name, value);
-  } else if (name == "wait") {
-    options.wait = number(name, value);
-  } else if (name == "tls") {
-    options.tls.on = number(name, value) != 0.0;
-  } else if (name == "pace") {
-    options.pace = number(name, value) != 0.0;
-  } else if (name == "fallback") {
-    options.fallback.action = numbers(value);
-  } else {
-    farfield::config_error("'" + name + "' is no option; farfield.h lists them at ff_set");
+  const std::pair<const char*, double*> seconds[] = {
+      {"flush", &options.flush}, {"wait", &options.wait}, {"patience", &options.patience}};
+  for (const auto& [known, place] : seconds) {
+    if (name == known) {
+      *place = number(name, value);
+      return;
+    }
   }
+  if (name == "spec") options.spec = farfield::Spec::parse(value);
+  else if (name == "spool") options.spool = value;
+  else if (name == "quota") options.quota = static_cast<std::uint64_t>(number(name, value));
+  else if (name == "memory") options.memory = static_cast<std::size_t>(number(name, value));
+  else if (name == "tls") options.tls.on = number(name, value) != 0.0;
+  else if (name == "pace") options.pace = number(name, value) != 0.0;
+  else if (name == "fallback") options.fallback.action = numbers(value);
+  else farfield::config_error("'" + name + "' is no option; farfield.h lists them at ff_set");
 }
 
 std::vector<farfield::Named> columns(const ff_column* given, std::size_t count) {

@@ -211,13 +211,11 @@ void Pauses::wait(Inside& inside) {
 
 namespace {
 
-constexpr double kPatience = 30.0;  // seconds without a sign while an answer is due
-
 // A connection may die without a word, and whoever writes to it stands still: this ends it.
 void watch(Inside& inside) {
   const Clock::time_point now = Clock::now();
   if (inside.tally.connected && inside.outbox.on_the_way() == 0) inside.heard = now;
-  if (now - inside.heard.load() < seconds(kPatience)) return;
+  if (now - inside.heard.load() < seconds(inside.options.patience)) return;
   const std::lock_guard hold(inside.calls_mutex);
   if (!inside.append_call) return;
   inside.heard = now;

@@ -71,18 +71,20 @@ struct FakeGateway::Body final : v1::Gateway::Service {
     }
     call->Write(down);
     std::uint64_t owned = 0;
+    bool held = false;  // this call owns nothing any more
     std::map<std::string, std::uint64_t> streams;
     while (call->Read(&up)) {
       down.Clear();
       bool twice = false;
       {
         const std::lock_guard hold(mutex);
+        held = held || ways.hold;
+        if (held) continue;
         if (!take(up, owned, streams, down)) {
           down.set_owned(owned);
           call->Write(down);
           return {grpc::StatusCode::UNAVAILABLE, "dropped"};
         }
-        if (ways.hold) continue;
         down.set_owned(ways.overstate ? owned + 1000 : owned);
         twice = ways.repeat;
       }
@@ -101,7 +103,7 @@ struct FakeGateway::Body final : v1::Gateway::Service {
         refused.set_index(owned);
         refused.set_kind("SpecError");
         refused.set_text("unwanted");
-      } else if (!ways.hold) {
+      } else {
         payloads.push_back(payload);
         v1::Fragment fragment;
         if (ways.settle && fragment.ParseFromString(payload) && fragment.kind() == v1::KIND_FRAGMENT) {

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Condition, Thread
+from threading import Condition, Event, Thread
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from farfield.experience.spool import Place, Spool
+
+PACE = 0.05  # seconds in which what comes is gathered: a thread that wakes up for each fragment holds up the program
 
 
 class Remaining(NamedTuple):
@@ -68,6 +70,7 @@ class Outbox:
         self._open: dict[Parcel, None] = {}  # not settled, in their order
         self._bytes = self._placed = 0  # of these: their bytes; how many are on disk
         self._shut = False
+        self._hurry = Event()  # somebody waits
         self._thread = Thread(target=self._run, name="farfield-outbox", daemon=True)
 
     def start(self) -> None:
@@ -120,14 +123,17 @@ class Outbox:
 
     def wait(self, deadline: float, given_up: Callable[[], bool]) -> None:
         """Wait until nothing is left, or until that makes no sense."""
+        self._hurry.set()
         with self._changed:
             while self._open and not given_up() and (left := deadline - monotonic()) > 0:
                 self._changed.wait(min(left, 0.1))
+        self._hurry.clear()
 
     def close(self) -> Remaining:
         """Take nothing more; keep on disk what is left, and say what that is. The link is closed by now."""
         with self._changed:
             self._shut = True
+        self._hurry.set()
         self._came.put(None)
         self._thread.join(5.0)
         for parcel in list(self._open):
@@ -159,16 +165,22 @@ class Outbox:
             self._send(parcel)
         due = monotonic() + self._pause
         while True:
-            parcel: Any = self
             with suppress(Empty):
-                parcel = self._came.get(timeout=max(0.0, due - monotonic()))
-            if parcel is None:
-                return
-            if parcel is not self:
-                self._keep(parcel)
+                if not self._keep_all(self._came.get(timeout=max(0.0, due - monotonic()))):
+                    return
+                self._hurry.wait(min(PACE, self._pause))
             if monotonic() >= due:
                 self._tick()
                 due = monotonic() + self._pause
+
+    def _keep_all(self, parcel: Parcel | None) -> bool:
+        """Deal with a parcel and with what came after it; false at the end."""
+        while parcel is not None:
+            self._keep(parcel)
+            if self._came.empty():
+                return True
+            parcel = self._came.get()
+        return False
 
     def _keep(self, parcel: Parcel) -> None:
         """Write a parcel to disk, and send it. Where much waits, the disk alone holds it."""

@@ -1,5 +1,6 @@
 """Observations of one stream in; actions, and with the rewards that follow finished fragments as payloads, out."""
 
+from collections.abc import Callable
 from math import isfinite
 from threading import Lock
 from time import monotonic
@@ -15,7 +16,8 @@ from farfield.experience.slots import Decider, Slot
 from farfield.experience.writing import NOBODY, Emit, Writer
 from farfield.types import Array, Memory, Spec
 
-DRAWN = 4096  # decisions for which noise is drawn at once, at most
+DRAWN = 1024  # decisions for which noise is drawn at once, about
+NARROW = 64  # numbers of an observation that are summed one by one
 
 
 class Track:
@@ -72,34 +74,7 @@ class Track:
         with self._lock:
             if self._slot.snapshot is not self._snapshot:
                 self._take_up()
-            if not self._fast:
-                return self._decide(obs, mask, greedy)
-            # One observation, one choice, nothing remembered: what `_decide` does, without a loop over anything.
-            writer, page = self._writer, self._page
-            k = page.count
-            row = self._seen[k]
-            if obs.__class__ is np.ndarray and obs.dtype is self._dtype and obs.shape == self._width and mask is None:
-                row[...] = obs
-                if not isfinite(row.dot(row)):
-                    writer.intake.inlets[0].blame(row)
-            else:
-                writer.intake.write(obs, mask, writer.rows[k])
-            if k in (0, page.steps) or writer.begins or writer.source or self._stamp is not writer.stamp:
-                k = writer.place("", self._stamp)
-                row = self._seen[k]
-            self._input[...] = row
-            for step in self._program:
-                step()
-            decision = writer.base + k
-            at = decision - self._drawn
-            action = self._pick(None if greedy else self._noise[at] if at < len(self._noise) else self._draw(decision))
-            self._chosen[k] = action
-            for rows, value in self._taps:
-                rows[k][...] = value
-            page.count = k + 1
-            writer.open = True
-            writer.decision = decision
-            return action
+            return self._short(obs, mask, greedy) if self._fast else self._decide(obs, mask, greedy)
 
     def reward(self, amount: Any) -> None:
         """Add to the reward of the open row: a number, or one for each lane."""
@@ -200,7 +175,7 @@ class Track:
     def _draw(self, decision: int) -> Array:
         """Draw noise for a row and some that follow; give that row's."""
         N = self._writer.N
-        rows = max(1, min(self._writer.page.steps, DRAWN // N))
+        rows = max(1, DRAWN // N)
         drawn = draw(self._snapshot.blocks, seed=self._seed, stream=self.stream, first=decision, steps=rows, lanes=N)
         self._noise, self._drawn = list(drawn[:, 0] if self._fast else drawn), decision
         return self._noise[0]
@@ -222,15 +197,52 @@ class Track:
         self._snapshot, self._stamp = snapshot, (snapshot.number, snapshot.attempt)
 
     def _shorten(self, decider: Decider) -> None:
-        """Prepare the fast way where there is one."""
-        page, fields = self._writer.page, self._spec.observations
-        short = len(fields) == len(decider.inputs) == 1 and len(fields[0].shape) == 1 and fields[0].dtype == "float32"
-        self._fast = short and not self._lanes and decider.pick is not None and not decider.states
-        if not self._fast or decider.pick is None:
-            return
-        self._page, self._pick, self._program = page, decider.pick, decider.steps
-        self._seen = list(page.seen[fields[0].name][:, 0])
-        self._dtype, self._width = self._seen[0].dtype, fields[0].shape
-        self._input = decider.inputs[0][1].reshape(-1)
-        self._chosen = memoryview(cast("Any", page.acted[self._spec.actions[0].name].reshape(-1)))
-        self._taps = [(list(page.logits[name]), value) for name, value in decider.logits.items()]
+        """Prepare the short way where there is one: one observation, one choice, nothing remembered."""
+        fields, pick = self._spec.observations, decider.pick
+        plain = len(fields) == len(decider.inputs) == 1 and not self._lanes
+        narrow = len(fields[0].shape) == 1 and 0 < fields[0].shape[0] <= NARROW and fields[0].dtype == "float32"
+        self._fast = plain and narrow and pick is not None and not decider.states
+        if self._fast and pick is not None:
+            self._short = self._shortest(decider, pick)
+
+    def _shortest(self, decider: Decider, pick: Callable[[Array | None], int]) -> Callable[..., int]:
+        """Make what does as `_decide`, without a loop over anything and with everything at hand.
+
+        No call in it lets go of the interpreter, as many of NumPy's do: each would wake up threads that wait for it.
+        """
+        writer, page, field = self._writer, self._writer.page, self._spec.observations[0]
+        intake, rows, array, ends = writer.intake, writer.rows, np.ndarray, (0, page.steps)
+        seen, width = list(page.seen[field.name][:, 0]), field.shape
+        given, dtype = decider.inputs[0][1].reshape(-1), page.seen[field.name].dtype
+        program = tuple(decider.steps)
+        taps = [(list(page.logits[name]), value) for name, value in decider.logits.items()]
+        chosen = memoryview(cast("Any", page.acted[self._spec.actions[0].name].reshape(-1)))
+
+        def short(obs: Any, mask: Any, greedy: bool) -> int:
+            k = page.count
+            row = seen[k]
+            if obs.__class__ is array and obs.dtype is dtype and obs.shape == width and mask is None:
+                row[...] = obs
+                if not isfinite(sum(row.tolist())):
+                    intake.inlets[0].blame(row)
+            else:
+                intake.write(obs, mask, rows[k])
+            if k in ends or writer.begins or writer.source or self._stamp is not writer.stamp:
+                k = writer.place("", self._stamp)
+                row = seen[k]
+            given[...] = row
+            for step in program:
+                step()
+            decision = writer.base + k
+            at = decision - self._drawn
+            noise = self._noise
+            action = pick(None if greedy else noise[at] if at < len(noise) else self._draw(decision))
+            chosen[k] = action
+            for tapped, value in taps:
+                tapped[k][...] = value
+            page.count = k + 1
+            writer.open = True
+            writer.decision = decision
+            return action
+
+        return short

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from farfield.errors import ConfigError, SpecError, nearest
-from farfield.serving.operators import FRESH, KNOWN, OPERATORS, RECURRENT, Parts
+from farfield.serving.operators import FRESH, KNOWN, OPERATORS, RECURRENT, Parts, row
 from farfield.types import Array, Columns, Memory, Network, Node, Weights
 
 Step = Callable[[], object]
@@ -53,7 +53,9 @@ class Program:
     def _add(self, node: Node, tensors: Weights, read: Sequence[str]) -> None:
         own = {role: tensors[name] for role, name in node.tensors.items()}
         if node.op == "input":
-            buffer = np.zeros((self._lanes, *node.options["shape"]), node.options["dtype"])
+            shape, dtype = (self._lanes, *node.options["shape"]), node.options["dtype"]
+            alone = len(shape) == 2 and self._lanes == 1 and dtype == "float32"
+            buffer = row(shape[1]) if alone else np.zeros(shape, dtype)
             self.inputs.append((node.inputs[0], buffer))
             self.values[node.name] = buffer
             return

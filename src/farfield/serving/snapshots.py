@@ -10,6 +10,7 @@ from farfield.serving import decisions
 from farfield.serving.interpreter import Program
 from farfield.types import Array, Buffer, Columns, Kind, Noise, Version, Weights, acting, noise_blocks
 
+SHORT = 64  # numbers that are searched as a list
 TRIED = 16  # networks of which it is known that they can decide
 _TRIED: dict[bytes, None] = {}
 
@@ -124,9 +125,9 @@ def _categorical(logits: Array) -> Callable[[Array | None], int]:
 
     def pick(noise: Array | None) -> int:
         if noise is None:
-            return int(logits.argmax())
+            return _most(logits)
         np.add(logits, noise, scores)
-        return int(scores.argmax())
+        return _most(scores)
 
     return pick
 
@@ -134,7 +135,15 @@ def _categorical(logits: Array) -> Callable[[Array | None], int]:
 def _epsilon(q: Array, epsilon: Array) -> Callable[[Array | None], int]:
     def pick(noise: Array | None) -> int:
         if noise is None or noise[-1] >= epsilon[0]:
-            return int(q.argmax())
-        return int(noise[:-1].argmax())
+            return _most(q)
+        return _most(noise[:-1])
 
     return pick
+
+
+def _most(scores: Array) -> int:
+    """Find the first of the largest; `argmax` lets go of the interpreter, which costs more than a short search."""
+    if len(scores) > SHORT:
+        return int(scores.argmax())
+    values: list[float] = scores.tolist()
+    return values.index(max(values))

@@ -65,6 +65,7 @@ struct Options {
   std::size_t memory = std::size_t{32} << 20;      // bytes of experience that wait in memory
   double flush = 1.0;                              // seconds after which rows are sent in a shorter fragment; 0: never
   double wait = 10.0;                              // seconds that connect waits to be let in, at most
+  double patience = 30.0;                          // seconds without an answer after which it connects anew
   Tls tls;
   Fallback fallback;
   // For programs that may wait, such as simulators: act stands still while the learner is a window of fragments behind.

@@ -82,7 +82,8 @@ const char* ff_library_version(void);
 ff_options* ff_options_new(void);
 void ff_options_free(ff_options* options);
 /* Sets: address, run, spec (JSON), token, policy, config (JSON), client, spool (a folder; "" none), quota, memory,
- * flush, wait, tls (0 or 1), ca, cert, key (files), tls_name, fallback (numbers with commas between), pace (0 or 1).
+ * flush, wait, patience, tls (0 or 1), ca, cert, key (files), tls_name, fallback (numbers with commas between), pace
+ * (0 or 1).
  * client.hpp says what each is. */
 int ff_set(ff_options* options, const char* name, const char* value);
 

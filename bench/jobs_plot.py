@@ -1,7 +1,7 @@
 """The live job-scheduling example in, docs/jobs.png and the numbers of docs/jobs.md out: python bench/jobs_plot.py.
 
 Each seed has a gateway of its own; what was learned is tried on windows that no training saw, of the same trace and of
-another one. Usage: jobs_plot.py [--seeds 1,2,3] [--steps 800000] [--again results.json]
+another one. Usage: jobs_plot.py [--seeds 1,2] [--steps 200000] [--again results.json]
 """
 
 import argparse
@@ -121,8 +121,8 @@ def table(results: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--steps", type=int, default=800_000)
+    parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--again", type=Path, help="draw what was measured before")
     parser.add_argument("--keep", type=Path, default=ROOT / "bench/results/jobs.json")
     given = parser.parse_args()

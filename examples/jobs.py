@@ -48,7 +48,7 @@ def main(address, steps, *, run="jobs", token="", seed=1):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address", nargs="?", default="localhost:50051")
-    parser.add_argument("--steps", type=int, default=800_000)
+    parser.add_argument("--steps", type=int, default=200_000)
     options = parser.parse_args()
     found, rules = main(options.address, options.steps)
     print("mean bounded slowdown of windows that were held out:")

@@ -23,6 +23,7 @@ PEERS = {"rllib": "rllib_external", "torchrl": "torchrl_collector"}
 CLIENTS = 1000  # that only listen
 GATEWAY, REST = 0, 1  # cores: of the gateway, of everything else
 PATIENCE = 60.0  # seconds until a learner has compiled
+FAST = ["--alone", "--versions", "1", "--warm", "60"]  # at full speed, from the first version that was learned on
 ACT = {"p50": 4.0, "p99": 50.0, "p99.9": 1000.0}  # microseconds
 
 
@@ -32,8 +33,8 @@ def loop(options: Options) -> list[Row]:
     busy, full = "native core, gateway and learner busy", "native core, the learner fills a core"
     timed = "native core, busy, every act timed"
     ways: dict[str, tuple[Any, list[str]]] = {
-        idle: (IDLE, ["--core", "native"]), numpy: (IDLE, ["--core", "numpy"]), busy: (BUSY, ["--alone"]),
-        full: (FULL, ["--alone"]), timed: (BUSY, ["--alone", "--latency", "--versions", "1", "--warm", "30"]),
+        idle: (IDLE, ["--core", "native"]), numpy: (IDLE, ["--core", "numpy"]), busy: (BUSY, FAST), full: (FULL, FAST),
+        timed: (BUSY, [*FAST, "--latency"]),
     }  # fmt: skip
     rows: list[Row] = []
     for repetition in range(options.repeat):
@@ -59,18 +60,16 @@ def loop(options: Options) -> list[Row]:
 def learned(options: Options) -> list[Row]:
     """Figure L2: how many of a program's steps are learned from when it runs as fast as it can."""
     rows: list[Row] = []
+    seconds, batch = str(3 * float(_seconds(options))), BUSY["lanes.count"] * BUSY["lanes.steps"]
     for repetition in range(options.repeat):
-        with gateway(options, BUSY) as served:
-            seconds = str(3 * float(_seconds(options)))
-            line = _program(options, "loop.py", served, RUN, "--alone", "--seconds", seconds)
-            found = audit(served.folder, BUSY["lanes.count"] * BUSY["lanes.steps"])
-        finished = line.get("finished")
-        if found["learned"] != found["said"] or found["twice"]:
-            line["error"] = f"ledger and learner differ: {found}"
-        rows.append({
-            **line, **found, "system": "farfield", "repetition": repetition + 1, "unit": "%",
-            "value": 100 * found["learned"] / finished if finished else None,
-        })  # fmt: skip
+        for name, cold in (("farfield, nothing compiled before", True), ("farfield", False)):
+            with gateway(options, BUSY, cold=cold) as served:
+                line = _program(options, "loop.py", served, RUN, "--alone", "--seconds", seconds)
+                found = audit(served.folder, batch)
+            if found["learned"] != found["said"] or found["twice"]:
+                line["error"] = f"ledger and learner differ: {found}"
+            share = 100 * found["learned"] / line["finished"] if line.get("finished") else None
+            rows.append({**line, **found, "system": name, "repetition": repetition + 1, "value": share, "unit": "%"})
     targets = [
         target("finished steps that were learned from, by the ledger", median(rows, "farfield", "value"), 95, unit="%"),
         target("versions between acting and learning, p99", median(rows, "farfield", "lag_p99"), 2, most=True),

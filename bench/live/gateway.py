@@ -38,7 +38,9 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def gateway(options: systems.Options, settings: Settings | None, *, core: int | None = None) -> Iterator[Served]:
+def gateway(
+    options: systems.Options, settings: Settings | None, *, core: int | None = None, cold: bool = False
+) -> Iterator[Served]:
     """Start one and wait until it says where it is; with `core`, it runs on that one alone."""
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         home, token = Path(place), f"gateway-{os.urandom(8).hex()}"
@@ -49,7 +51,8 @@ def gateway(options: systems.Options, settings: Settings | None, *, core: int | 
             words.append(str(home / f"{RUN}.toml"))
             (home / f"{RUN}.toml").write_text(_toml({"run": RUN, "steps": 0} | dict(settings)))
         # An update of these shapes is compiled once in the whole bench, as on a machine that learned before.
-        variables = os.environ | {measure.TOKEN: token, "JAX_COMPILATION_CACHE_DIR": str(_compiled())}
+        compiled = home / "compiled" if cold else _compiled()
+        variables = os.environ | {measure.TOKEN: token, "JAX_COMPILATION_CACHE_DIR": str(compiled)}
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True, env=variables)
         try:

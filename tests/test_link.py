@@ -215,8 +215,8 @@ def test_a_final_refusal_ends_trying_and_says_why(gateway, status, kind):
         assert "because: do this" in str(link.refusal)
         asked = len(gateway.hellos)
         gateway.refuse_call = None
-        threading.Event().wait(0.2)
-        assert len(gateway.hellos) == asked
+        threading.Event().wait(0.5)
+        assert len(gateway.hellos) <= asked + 1  # another call may have been on its way; tries again would be many
 
 
 def test_a_server_that_is_busy_is_tried_again(gateway):
